@@ -1,0 +1,1 @@
+"""GPU input pipelines for PyTorch Lightning."""
