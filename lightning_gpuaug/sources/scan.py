@@ -140,19 +140,19 @@ def _visible(root: str, folder: str, excluded: Iterable[str], found: _Found) -> 
     """Files and folders (True) of `root/folder` that are data; the others are booked in `found`."""
     with os.scandir(os.path.join(root, folder)) as entries:
         for entry in entries:
-            relative = f"{folder}/{entry.name}" if folder else entry.name
-            if excluded and relative in excluded:
+            name = entry.name
+            if excluded and (relative := _below(folder, name)) in excluded:
                 found.excluded.add(relative)
-            elif entry.name.startswith("."):
+            elif name[0] == ".":
                 found.unused[HIDDEN] += 1
-            elif entry.is_dir(follow_symlinks=False):
-                yield entry, True
             elif entry.is_file(follow_symlinks=False):
                 yield entry, False
+            elif entry.is_dir(follow_symlinks=False):
+                yield entry, True
             elif not os.path.exists(entry.path):
-                found.dangling.append(relative)
+                found.dangling.append(_below(folder, name))
             elif os.path.isdir(entry.path):
-                if _leads_back(root, relative):
+                if _leads_back(root, _below(folder, name)):
                     found.unused[LINK_LOOP] += 1
                 else:
                     yield entry, True
@@ -182,8 +182,13 @@ def _relative_to(root: str, entry: str) -> str:
     return path.removeprefix(start) if start != "./" else path
 
 
+def _below(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
 def _extension(name: str) -> str:
-    return os.path.splitext(name)[1].lower()
+    """What follows the last dot, with it, in lower case; something that is no extension when there is no dot."""
+    return name[name.rfind(".") :].lower()
 
 
 def _is_utf8(name: bytes) -> bool:

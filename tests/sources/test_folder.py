@@ -70,7 +70,7 @@ def test_unused_files_are_counted_by_reason_once(tmp_path: Path) -> None:
         tmp_path, "c/a.JPG", "c/b.JPEG", "c/c.jfif", "c/d.gif", "c/noext", "c/sub/e.jpg", "c/.hid.jpg", "loose.jpg"
     )
     source = ImageFolder(root)
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="left unused") as caught:
         source.check()
     assert str(caught[0].message) == (
         f"{root}: 4 images used, left unused: 1 GIF/AVIF/HEIC (not decodable), 1 hidden, "
