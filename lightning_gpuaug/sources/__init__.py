@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 
 from lightning_gpuaug.sources.base import Source
+from lightning_gpuaug.sources.filelist import FileList
 from lightning_gpuaug.sources.folder import ImageFolder
 
-__all__ = ["ImageFolder", "Source", "as_source"]
+__all__ = ["FileList", "ImageFolder", "Source", "as_source"]
 
 
 def as_source(value: str | os.PathLike[str] | Source) -> Source:
