@@ -11,6 +11,7 @@ import lightning.pytorch as pl
 import pytest
 import torch
 import torch.nn.functional as F
+from jsonargparse import ArgumentParser
 from lightning.pytorch.callbacks import ModelCheckpoint
 from torch import Tensor
 
@@ -137,6 +138,28 @@ def test_biases_and_norms_get_no_weight_decay() -> None:
     decays = {parameter: group["weight_decay"] for group in optimizer.param_groups for parameter in group["params"]}
     assert len(decays) == len(list(model.network.parameters()))
     assert all(decay == (0.0 if parameter.ndim <= 1 else 0.3) for parameter, decay in decays.items())
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # jsonargparse renames what LightningCLI calls
+def test_arguments_can_come_from_a_config_file() -> None:
+    parser = ArgumentParser(exit_on_error=False)
+    parser.add_subclass_arguments(pl.LightningModule, "model")
+    config = {
+        "model": "test_vit",
+        "num_classes": 4,
+        "model_args": {"drop_path_rate": 0.1},
+        "optimizer_args": {"betas": [0.9, 0.95]},
+        "scheduler": "multistep",
+        "decay_epochs": [1, 2.5],
+        "ema_decay": 0.5,
+    }
+    class_path = "lightning_gpuaug.classifier.Classifier"
+    parsed = parser.parse_object({"model": {"class_path": class_path, "init_args": config}})
+    again = parser.parse_string(parser.dump(parsed))
+    model = parser.instantiate_classes(again).model
+    assert isinstance(model, Classifier)
+    assert {name: model.hparams[name] for name in config} == config
+    assert model.hparams["lr"] == 0.1
 
 
 # Schedules

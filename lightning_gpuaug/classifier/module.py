@@ -189,8 +189,7 @@ class Classifier(pl.LightningModule):
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """Step, then average. Here and not in a batch hook: it runs once per optimizer step, before any checkpoint."""
         super().optimizer_step(*args, **kwargs)
-        if self._ema is not None:
-            self._ema.update()
+        self._update_average()
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """The batch's mean loss, a float32 scalar."""
@@ -227,6 +226,10 @@ class Classifier(pl.LightningModule):
         probability, label = scores.max(dim=1)
         prediction = {"index": indices, "label": label, "probability": probability}
         return prediction if self.task == "multiclass" else {**prediction, "scores": scores}
+
+    def _update_average(self) -> None:
+        if self._ema is not None:
+            self._ema.update()
 
     def _evaluate(self, stage: str, metrics: EvaluationMetrics, batch: tuple[Tensor, Tensor]) -> None:
         images, targets = batch

@@ -226,6 +226,26 @@ def test_the_profiler_is_given_back_also_after_an_exception() -> None:
     assert fit.profiler.start.__func__ is PassThroughProfiler.start  # type: ignore[attr-defined]
 
 
+def test_two_listeners_end_in_any_order() -> None:
+    for order in ((0, 1), (1, 0)):
+        profiler, heard = PassThroughProfiler(), [0, 0]
+
+        def hear(index: int, heard: list[int] = heard) -> None:
+            heard[index] += 1
+
+        stops = [throughput._call_before_fetches(profiler, lambda index=index: hear(index)) for index in (0, 1)]
+        profiler.start("[_TrainingEpochLoop].train_dataloader_next")
+        profiler.start("[_EvaluationLoop].val_next")
+        assert heard == [1, 1]
+        stops[order[0]]()
+        profiler.start("[_TrainingEpochLoop].train_dataloader_next")
+        assert heard[order[0]] == 1
+        assert heard[order[1]] == 2
+        stops[order[1]]()
+        profiler.start("[_TrainingEpochLoop].train_dataloader_next")
+        assert sum(heard) == 3
+
+
 class ByHand:
     """A callback driven through its hooks as rank 0 of several."""
 
