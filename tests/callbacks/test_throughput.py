@@ -148,6 +148,25 @@ def test_wait_inside_and_validation_within_the_epoch(tmp_path: Path) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_between_epochs_only_making_the_iterator_is_data_wait() -> None:
+    class Restarting(Loader):
+        def __iter__(self) -> Iterator[dict[str, Tensor]]:
+            SimulatedTime.now += 2.0  # starting workers, say
+            return iter([{"x": torch.ones(size, 1)} for size in self.sizes])
+
+    class Plots(pl.Callback):
+        def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+            SimulatedTime.now += 700.0
+
+    # Two batches of 1 s an epoch; the first epoch's iterator is made before training starts.
+    callback = Throughput(warmup_batches=0)
+    trainer(max_epochs=3, callbacks=[callback, Plots()]).fit(Module(), Restarting([10, 10]))
+    summary = callback.summary()
+    assert summary.img_per_s_device == pytest.approx(60 / (6 + 2 * 2.0))
+    assert summary.data_wait_fraction == pytest.approx(4 / 10)
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 def test_accumulation_reports_once_a_step_and_warm_up_has_no_rates() -> None:
     rows, callback = Rows(), Throughput(log_every_n_steps=1, warmup_batches=4)
     fit = trainer(max_epochs=1, logger=rows, callbacks=[callback], accumulate_grad_batches=2)
