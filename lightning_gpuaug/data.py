@@ -375,9 +375,13 @@ class ImageDataModule(pl.LightningDataModule):
                 "resume with the same data, or start a new run from the weights alone"
             )
         if self.seed is not None and self.seed != state["seed"]:
-            warnings.warn(f"seed={self.seed} is ignored: the checkpoint continues with its own, {state['seed']}", stacklevel=2)
+            warnings.warn(
+                f"seed={self.seed} is ignored: the checkpoint continues with its own, {state['seed']}", stacklevel=2
+            )
         if repr((self.train_recipe, self.image_size)) != state["recipe"]:
-            warnings.warn("train_recipe or image_size differ from the checkpoint's: same samples, other pixels", stacklevel=2)
+            warnings.warn(
+                "train_recipe or image_size differ from the checkpoint's: same samples, other pixels", stacklevel=2
+            )
         self._restored = state
         self._apply_restored()
 
