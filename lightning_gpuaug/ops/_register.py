@@ -37,7 +37,7 @@ def note_fallback(device: torch.device) -> None:
     warnings.warn(
         f"lightning_gpuaug.ops: plain torch (correct, slower) serves {device}: {missing}. "
         "`pip install --no-build-isolation .` builds the native ops.",
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
