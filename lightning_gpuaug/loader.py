@@ -252,14 +252,13 @@ class Loader:
 
     def _finish(self, order: _Order, decoded: Decoded | None) -> Batch:
         """Turn decoded pixels into the network's input, and look up the targets."""
-        device = self.output.device
-        targets = order.indices if self.output.indices else self.source.targets[order.indices]
-        targets = self._to_device(torch.from_numpy(np.ascontiguousarray(targets).copy()))
+        values = order.indices if self.output.indices else self.source.targets[order.indices]
+        targets = self._to_device(torch.from_numpy(np.array(values)))
         if decoded is None or order.prepared is None:
             return self._cached_images()[: len(order.indices)], targets
-        flip = order.prepared.flip
-        flip = None if flip is None else self._to_device(torch.from_numpy(flip))
-        images = self._normalize(decoded.images.to(device, non_blocking=True), flip)
+        mirrored = order.prepared.flip
+        flip = None if mirrored is None else self._to_device(torch.from_numpy(mirrored))
+        images = self._normalize(decoded.images.to(self.output.device, non_blocking=True), flip)
         if decoded.images.is_cuda:
             self._lend(decoded)
         return images, targets
@@ -278,12 +277,12 @@ class Loader:
 
     def _lend(self, decoded: Decoded) -> None:
         """Keep DALI's memory until the kernel that reads it, just queued, has run."""
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
         self._lent.append((event, decoded))
         if len(self._lent) > _MAX_LENT:
             self._lent[0][0].synchronize()
-        while self._lent[0][0].query():
+        while self._lent[0][0].query():  # type: ignore[no-untyped-call]
             self._lent.popleft()
             if not self._lent:
                 break

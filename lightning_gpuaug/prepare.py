@@ -114,6 +114,6 @@ def _is_transposed(path: str) -> bool:
 
     try:
         with Image.open(path) as image:
-            return image.getexif().get(0x0112, 1) >= 5
+            return int(image.getexif().get(0x0112, 1)) >= 5
     except OSError:
         return False

@@ -23,7 +23,7 @@ _SLOTS = CROP_ATTEMPTS + 1
 
 
 def philox4x32(key: tuple[int, int], counter: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
+    """Philox4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 
     Args:
         key: two 32-bit words.
