@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch.utils.dlpack import from_dlpack
 
 from lightning_gpuaug.recipe import EvalRecipe, Interpolation, RandomResizedCrop, TrainRecipe
 
@@ -140,7 +141,7 @@ class DecodePipeline:
         if len(got) != rows or (got != ticket).any():
             raise RuntimeError(f"DALI returned batch {got.tolist()} where batch {ticket} of {rows} rows was due")
         dense = images.as_tensor()
-        return Decoded(torch.from_dlpack(dense), (images, dense))
+        return Decoded(from_dlpack(dense), (images, dense))
 
     def drain(self) -> None:
         """Forget the batches inside, so that the next one started is the next one popped."""
@@ -157,7 +158,7 @@ def release_memory() -> None:
     """Return DALI's pooled memory, which outlives its pipelines, to the system."""
     from nvidia.dali import backend
 
-    backend.ReleaseUnusedMemory()
+    backend.ReleaseUnusedMemory()  # type: ignore[attr-defined]
 
 
 def path_bytes(paths: Paths) -> NDArray[np.uint8]:
@@ -171,6 +172,8 @@ def _build(decoding: Decoding) -> Any:
 
     recipe, gpu, size = decoding.recipe, decoding.device == "gpu", float(decoding.image_size)
     resample = (recipe.crop or RandomResizedCrop()) if isinstance(recipe, TrainRecipe) else recipe
+    hardware: dict[str, Any] = {"hw_decoder_load": decoding.hw_decoder_load} if gpu else {}
+    part: dict[str, Any] = {}
     pipe = Pipeline(
         batch_size=decoding.batch_size,
         num_threads=decoding.num_threads,
@@ -191,9 +194,8 @@ def _build(decoding: Decoding) -> Any:
             axis_names="HW",
             output_type=types.RGB,
             adjust_orientation=recipe.exif_orientation,
-            **({"hw_decoder_load": decoding.hw_decoder_load} if gpu else {}),
+            **hardware,
         )
-        part = {}
         if isinstance(recipe, EvalRecipe):
             part["roi_start"] = fn.external_source(name="begin", dtype=types.FLOAT, ndim=1)
             part["roi_end"] = fn.external_source(name="end", dtype=types.FLOAT, ndim=1)
