@@ -1,1 +1,5 @@
-"""callbacks."""
+"""Callbacks that tell whether the GPU ever waited."""
+
+from lightning_gpuaug.callbacks.throughput import Throughput
+
+__all__ = ["Throughput"]

@@ -1,1 +1,10 @@
-"""ops."""
+"""Native augmentation ops for PyTorch tensors; plain torch serves where the native libraries are missing.
+
+Everything here works without the rest of the package. The ops are also `torch.ops.lightning_gpuaug.*`.
+"""
+
+from lightning_gpuaug.ops import _register  # noqa: F401  (loads the libraries and completes the ops)
+from lightning_gpuaug.ops._info import backend, build_info
+from lightning_gpuaug.ops._normalize import normalize
+
+__all__ = ["backend", "build_info", "normalize"]

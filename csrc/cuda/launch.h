@@ -1,0 +1,42 @@
+// What every CUDA op needs around a kernel launch.
+#pragma once
+
+#include <cuda_runtime.h>
+#include <torch/csrc/inductor/aoti_torch/c/shim.h>
+#include <torch/csrc/stable/accelerator.h>
+#include <torch/csrc/stable/macros.h>
+#include <torch/csrc/stable/tensor.h>
+
+#include "../check.h"
+
+namespace gpuaug {
+
+inline cudaStream_t current_stream(const Tensor& t) {
+  void* stream = nullptr;
+  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(t.get_device_index(), &stream));
+  return static_cast<cudaStream_t>(stream);
+}
+
+inline void check_launch(const char* op) {
+  const cudaError_t error = cudaGetLastError();
+  if (error != cudaSuccess) fail(op, ": CUDA kernel launch failed: ", cudaGetErrorString(error));
+}
+
+// Exact n / divisor for n < 2**31 by one multiplication: ceil(2**(31 + s) / d) with 2**s >= d errs by less than
+// 2**s / 2**(31 + s) a unit of n, too little to reach the next integer.
+struct FastDivide {
+  uint32_t divisor, multiplier, shift;
+
+  explicit FastDivide(uint32_t d) : divisor(d) {
+    uint32_t log = 0;
+    while ((uint64_t{1} << log) < d) ++log;
+    shift = 31 + log;
+    multiplier = static_cast<uint32_t>(((uint64_t{1} << shift) + d - 1) / d);
+  }
+
+  __device__ __forceinline__ uint32_t operator()(uint32_t n) const {
+    return static_cast<uint32_t>((static_cast<uint64_t>(n) * multiplier) >> shift);
+  }
+};
+
+}  // namespace gpuaug

@@ -1,0 +1,21 @@
+// Every op's schema, in one place. The kernels register themselves beside their code, in cpu/ and cuda/.
+#include <torch/csrc/stable/library.h>
+
+#include <string>
+
+STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
+  m.def("build_info() -> str");
+  m.def(
+      "normalize(Tensor x, float[] mean, float[] std, Tensor? flip=None, ScalarType dtype=float, "
+      "bool channels_last=True) -> Tensor");
+}
+
+// JSON; lightning_gpuaug.ops.build_info() reads it.
+static std::string build_info() {
+  return "{\"compiler\": \"" GPUAUG_COMPILER "\", \"torch_target\": \"" GPUAUG_TORCH_TARGET
+         "\", \"torch_headers\": \"" TORCH_VERSION "\"}";
+}
+
+STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CompositeExplicitAutograd, m) {
+  m.impl("build_info", TORCH_BOX(&build_info));
+}

@@ -1,0 +1,93 @@
+"""The random numbers of a batch, drawn on the host before any pixel is read.
+
+A draw is keyed by (seed, epoch, sample index, slot) and by nothing else: not by the position in the batch, the rank,
+the number of ranks, or what was drawn before. That makes a resumed run, another world size and a test see the same
+augmentation.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from lightning_gpuaug.recipe import TrainRecipe
+
+CROP_ATTEMPTS = 10
+"""Tries of a random resized crop before its fallback, as torchvision has it."""
+
+_FLIP_SLOT = CROP_ATTEMPTS
+_SLOTS = CROP_ATTEMPTS + 1
+
+
+def philox4x32(key: tuple[int, int], counter: NDArray[np.uint32]) -> NDArray[np.uint32]:
+    """Philox4x32-10, the counter-based generator of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
+
+    Args:
+        key: two 32-bit words.
+        counter: (..., 4) uint32.
+
+    Returns:
+        (..., 4) uint32, independent uniform words for every distinct (key, counter).
+    """
+    c0, c1, c2, c3 = (np.ascontiguousarray(counter[..., i]).astype(np.uint64) for i in range(4))
+    k0, k1 = key
+    mask, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
+    for _ in range(10):
+        p0, p1 = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
+        c0, c1 = (p1 >> shift) ^ c1 ^ np.uint64(k0), p1 & mask
+        c2, c3 = (p0 >> shift) ^ c3 ^ np.uint64(k1), p0 & mask
+        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
+    return np.stack([c0, c1, c2, c3], axis=-1).astype(np.uint32)
+
+
+def uniforms(indices: NDArray[np.int64], epoch: int, seed: int, slots: int) -> NDArray[np.float64]:
+    """Uniform numbers in [0, 1) on a grid of 2**-24: (N, slots, 4) float64, keyed by (seed, epoch, index, slot)."""
+    counter = np.zeros((len(indices), slots, 4), dtype=np.uint32)
+    wide = indices.astype(np.uint64)
+    counter[..., 0] = (wide & np.uint64(0xFFFFFFFF)).astype(np.uint32)[:, None]
+    counter[..., 1] = (wide >> np.uint64(32)).astype(np.uint32)[:, None]
+    counter[..., 2] = np.arange(slots, dtype=np.uint32)
+    words = philox4x32((seed & 0xFFFFFFFF, epoch & 0xFFFFFFFF), counter)
+    return (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
+
+
+@dataclass(frozen=True)
+class Draws:
+    """What was drawn for a batch of N samples.
+
+    Attributes:
+        crop: (N, 4, CROP_ATTEMPTS) float32, one candidate window a column: height and width as multiples of
+            sqrt(image area), then the uniform positions of its top and left; None without a random crop. The image's
+            size is not known here, so the first candidate that fits is chosen where the image's header is read.
+        flip: (N,) bool, mirror left to right; None where the recipe never flips.
+    """
+
+    crop: NDArray[np.float32] | None
+    flip: NDArray[np.bool_] | None
+
+
+def draw(recipe: TrainRecipe, indices: NDArray[np.int64], epoch: int, seed: int) -> Draws:
+    """Draw everything random about a batch.
+
+    Args:
+        recipe: what may happen.
+        indices: (N,) sample indices.
+        epoch: number of the epoch.
+        seed: 0..2**32-1.
+    """
+    u = uniforms(indices, epoch, seed, _SLOTS)
+    crop = None
+    if recipe.crop is not None:
+        low, high = recipe.crop.scale
+        narrow, wide = (math.log(r) for r in recipe.crop.ratio)
+        tries = u[:, :CROP_ATTEMPTS]
+        area = low + (high - low) * tries[..., 0]
+        half_ratio = np.exp(0.5 * (narrow + (wide - narrow) * tries[..., 1]))  # sqrt(width / height)
+        side = np.sqrt(area)
+        crop = np.stack([side / half_ratio, side * half_ratio, tries[..., 2], tries[..., 3]], axis=1)
+        crop = crop.astype(np.float32)
+    flip = u[:, _FLIP_SLOT, 0] < recipe.hflip if recipe.hflip > 0 else None
+    return Draws(crop, flip)

@@ -1,0 +1,154 @@
+"""How long training steps took and how much of that was waiting for data: arithmetic alone, on an injected clock."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Generic, Protocol, TypeVar
+
+Mark = TypeVar("Mark")
+
+
+class Clock(Protocol[Mark]):
+    """A clock whose readings may arrive late, as a GPU's do."""
+
+    def mark(self) -> Mark:
+        """A mark at this point of the work. Must not wait for anything."""
+
+    def seconds(self, start: Mark, end: Mark) -> float | None:
+        """Seconds between two marks, or None while `end` has not been reached. Must not wait for anything."""
+
+
+@dataclass(frozen=True)
+class Measured:
+    """Sums over the measured batches of one rank.
+
+    Attributes:
+        images: rows in them.
+        steps: optimizer steps that ended in them.
+        seconds: their time, data wait included.
+        wait_seconds: the part of `seconds` spent waiting for the batch.
+    """
+
+    images: int = 0
+    steps: int = 0
+    seconds: float = 0.0
+    wait_seconds: float = 0.0
+
+    def since(self, earlier: Measured) -> Measured:
+        """What came after `earlier`."""
+        return Measured(
+            self.images - earlier.images,
+            self.steps - earlier.steps,
+            self.seconds - earlier.seconds,
+            self.wait_seconds - earlier.wait_seconds,
+        )
+
+
+@dataclass(frozen=True)
+class _Batch(Generic[Mark]):
+    images: int
+    stepped: bool
+    previous_end: Mark | None  # None: what lay between was not training
+    asked: Mark
+    in_hand: Mark
+    end: Mark
+
+
+class ThroughputCounter(Generic[Mark]):
+    """Turns the moments of a training loop into sums.
+
+    For each batch the loop says `wait_begins()` (it asks for the batch), `batch_in_hand()`, `batch_done(rows)`. The
+    batch's time runs from the end of the batch before; its data wait from the asking to the batch in hand. A loop
+    that never says `wait_begins()` has its wait counted from the end of the batch before.
+
+    What is not training is kept out by `interrupted()` (validation, a checkpoint): between two batches, the time
+    since the last batch's end until the next one is asked for does not count; in the middle of a batch, the batch
+    does not count.
+
+    Marks are read by `settle()`, which takes what the clock has reached and never waits.
+
+    Args:
+        clock: gives marks and the seconds between them.
+        warmup_batches: batches at the start that are counted as delivered but not measured.
+    """
+
+    def __init__(self, clock: Clock[Mark], warmup_batches: int) -> None:
+        """Start with nothing counted."""
+        self.images = 0
+        self.batches = 0
+        self._clock = clock
+        self._warmup_batches = warmup_batches
+        self._measured = Measured()
+        self._pending: deque[_Batch[Mark]] = deque()
+        self._previous_end: Mark | None = None
+        self._asked: Mark | None = None
+        self._in_hand: Mark | None = None
+        self._spoiled = False
+
+    def wait_begins(self) -> None:
+        """The loop has nothing to do but get the next batch. Only the first call before a batch counts."""
+        if self._asked is None:
+            self._asked = self._clock.mark()
+
+    def batch_in_hand(self) -> None:
+        """The next batch has arrived."""
+        self._in_hand = self._clock.mark()
+
+    def interrupted(self) -> None:
+        """Something that is not training happens now."""
+        if self._in_hand is not None or self._asked is not None:
+            self._spoiled = True
+        self._previous_end = None
+
+    def epoch_begins(self) -> None:
+        """An epoch begins: all since the last batch was not training; making the loader's iterator is data wait."""
+        self._forget_batch()
+        self._previous_end = None
+        self.wait_begins()
+
+    def batch_done(self, images: int, stepped: bool = True) -> None:
+        """The batch in hand has been worked through.
+
+        Args:
+            images: its rows.
+            stepped: whether the optimizer stepped, which it does not while gradients accumulate.
+        """
+        end = self._clock.mark()
+        self.images += images
+        self.batches += 1
+        asked = self._asked if self._asked is not None else self._previous_end
+        if asked is None:
+            asked = self._in_hand  # not asked for, and nothing to count from: no wait is known
+        if (
+            self.batches > self._warmup_batches
+            and not self._spoiled
+            and asked is not None
+            and self._in_hand is not None
+        ):
+            self._pending.append(_Batch(images, stepped, self._previous_end, asked, self._in_hand, end))
+        self._forget_batch()
+        self._previous_end = end
+
+    def settle(self) -> Measured:
+        """The sums over all batches whose marks the clock has reached."""
+        while self._pending:
+            batch = self._pending[0]
+            since = batch.asked if batch.previous_end is None else batch.previous_end
+            seconds = self._clock.seconds(since, batch.end)
+            wait = self._clock.seconds(batch.asked, batch.in_hand)
+            if seconds is None or wait is None:
+                break
+            self._pending.popleft()
+            before = self._measured
+            self._measured = Measured(
+                before.images + batch.images,
+                before.steps + batch.stepped,
+                before.seconds + seconds,
+                before.wait_seconds + wait,
+            )
+        return self._measured
+
+    def _forget_batch(self) -> None:
+        self._asked = self._in_hand = None
+        self._spoiled = False

@@ -1,0 +1,56 @@
+"""Evaluation metrics whose value does not depend on batch size, rank count or uneven last batches."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import torch
+from torch import nn
+from torchmetrics import MeanMetric, Metric
+from torchmetrics.classification import MulticlassAccuracy, MultilabelAveragePrecision
+
+Task = Literal["multiclass", "multilabel"]
+
+
+class EvaluationMetrics(nn.Module):
+    """Loss and quality over one evaluation pass.
+
+    Each metric sums over samples and divides once, after adding up all ranks, so each sample weighs the same.
+
+    "multiclass": `loss`, `top1`, `top5` (top-C with fewer than five classes C). "multilabel": `loss`, `mAP` (mean
+    over labels of the exact average precision; keeps all scores until the pass ends, 4·C bytes a sample and rank).
+    """
+
+    def __init__(self, task: Task, num_classes: int) -> None:
+        """Build empty metrics."""
+        super().__init__()
+        # No update may wait for the GPU: input validation and NaN checks read values back, so both are off. And no
+        # MetricCollection: it merges metrics whose states agree after the first batch, as top-1 and top-5 may.
+        metrics: dict[str, Metric] = {"loss": MeanMetric(nan_strategy="disable")}
+        if task == "multiclass":
+            for name, k in (("top1", 1), ("top5", min(5, num_classes))):
+                metrics[name] = MulticlassAccuracy(num_classes, top_k=k, average="micro", validate_args=False)
+        else:
+            metrics["mAP"] = MultilabelAveragePrecision(num_classes, average="macro", validate_args=False)
+        self._task = task
+        self._metrics = nn.ModuleDict(metrics)
+
+    def update(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
+        """Take in one batch.
+
+        Args:
+            loss: float32 scalar, the batch's mean.
+            logits: float (N, C).
+            targets: int64 (N,), or float (N, C); a soft multiclass target counts as its most probable class.
+        """
+        for name, metric in self.named_metrics():
+            if name == "loss":
+                metric.update(loss, weight=logits.shape[0])
+            elif self._task == "multilabel":
+                metric.update(logits.sigmoid(), targets.long())
+            else:
+                metric.update(logits, targets.argmax(dim=1) if targets.ndim == 2 else targets)
+
+    def named_metrics(self) -> list[tuple[str, Metric]]:
+        """`(name, metric)` pairs, ready to be logged."""
+        return [(name, metric) for name, metric in self._metrics.items() if isinstance(metric, Metric)]

@@ -1,0 +1,270 @@
+"""`Classifier`: train, evaluate and predict with any timm model."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import lightning.pytorch as pl
+import timm
+import timm.optim
+import torch
+import torch.nn.functional as F
+from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from lightning.pytorch.utilities import rank_zero_warn
+from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from torch import Tensor, nn
+
+from lightning_gpuaug.classifier.ema import AverageUpdater, make_average
+from lightning_gpuaug.classifier.metrics import EvaluationMetrics, Task
+from lightning_gpuaug.classifier.names import require_known_model, require_known_optimizer, require_plain
+from lightning_gpuaug.classifier.schedule import Schedule, ScheduleName, run_length
+
+_AUTOCAST_INPUTS = (torch.float32, torch.float16, torch.bfloat16)
+
+
+class Classifier(pl.LightningModule):
+    """A timm image classifier.
+
+    Batches are `(images, targets)`: images float (N, C, H, W), finished and on the device; targets int64 (N,), or
+    float32 (N, num_classes) for soft labels ("multiclass") or 0/1 labels ("multilabel"). Predict batches are
+    `(images, indices)`, indices int64 (N,).
+
+    The images' dtype must be the network's, or any of float32, float16 and bfloat16 under autocast
+    (`trainer.precision="bf16-mixed"`): nothing is cast silently.
+
+    Logged: `train/loss` and `lr` each step (the loss of rank 0's batch); `val/loss`, `val/top1`, `val/top5`
+    (`val/mAP` for "multilabel") each validation, and the same under `test/`: exact over all ranks, without label
+    smoothing. With `ema_decay`, everything but training uses the averaged weights.
+
+    Args:
+        model: name of a timm model, with or without a pretrained tag; see `timm.list_models()`.
+        num_classes: classes (labels, for "multilabel"), > 0.
+        pretrained: start from the model's pretrained weights, which timm downloads and caches.
+        model_args: further arguments of `timm.create_model`, such as `{"drop_path_rate": 0.1}`.
+        task: "multiclass" (softmax cross-entropy) or "multilabel" (binary cross-entropy on each label).
+        label_smoothing: share of the target spread evenly over the classes, in [0, 1); training only. For
+            "multilabel" it moves each 0/1 target towards 1/2.
+        channels_last: keep the network's 4-D weights in channels_last memory, the fast one on tensor cores.
+        compile: run the network through `torch.compile`. Names in checkpoints are the same either way.
+        optimizer: name from `timm.optim.list_optimizers()`; note that timm's "sgd" is Nesterov's and "momentum" is
+            the plain one. Biases, norms and what the model names get no weight decay.
+        lr: peak learning rate, > 0.
+        weight_decay: ≥ 0.
+        momentum: for the optimizers that have one.
+        optimizer_args: further arguments of `timm.optim.create_optimizer_v2`, such as `{"layer_decay": 0.75}`.
+        scheduler: "cosine", "tanh", "poly", "step", "multistep" or "none", moved after each optimizer step.
+        warmup_epochs: epochs of linear warm-up, which may be a fraction. The curve ends with the run.
+        warmup_steps: the same in optimizer steps, instead of `warmup_epochs`.
+        warmup_lr: learning rate of the first warm-up step.
+        min_lr: final learning rate of "cosine", "tanh" and "poly".
+        decay_epochs: for "step" the epochs between decays; for "multistep" a rising list of epochs.
+        decay_rate: factor of each decay (default 0.1), or the power of "poly" (default 1).
+        ema_decay: keep an exponential moving average of the weights with this decay, in (0, 1). It starts from the
+            weights at the first optimizer step of a run, is updated after each optimizer step, and is part of the
+            checkpoint. Single device and DDP only.
+
+    Raises:
+        ValueError: a name that timm does not know (the nearest ones are given), or a value out of range.
+    """
+
+    def __init__(
+        self,
+        model: str,
+        num_classes: int,
+        pretrained: bool = False,
+        model_args: dict[str, Any] | None = None,
+        task: Task = "multiclass",
+        label_smoothing: float = 0.0,
+        channels_last: bool = True,
+        compile: bool = False,
+        optimizer: str = "sgd",
+        lr: float = 0.1,
+        weight_decay: float = 1e-4,
+        momentum: float = 0.9,
+        optimizer_args: dict[str, Any] | None = None,
+        scheduler: ScheduleName = "cosine",
+        warmup_epochs: float = 0.0,
+        warmup_steps: int | None = None,
+        warmup_lr: float = 1e-5,
+        min_lr: float = 0.0,
+        decay_epochs: float | list[float] = 30.0,
+        decay_rate: float | None = None,
+        ema_decay: float | None = None,
+    ) -> None:
+        """Check every value, then build the network."""
+        super().__init__()
+        if num_classes <= 0:
+            raise ValueError(f"num_classes must be > 0, got {num_classes!r}")
+        if task not in ("multiclass", "multilabel"):
+            raise ValueError(f"task must be 'multiclass' or 'multilabel', got {task!r}")
+        if not 0.0 <= label_smoothing < 1.0:
+            raise ValueError(f"label_smoothing must be in [0, 1), got {label_smoothing!r}")
+        if not lr > 0.0:
+            raise ValueError(f"lr must be > 0, got {lr!r}")
+        if weight_decay < 0.0:
+            raise ValueError(f"weight_decay must be ≥ 0, got {weight_decay!r}")
+        if ema_decay is not None and not 0.0 < ema_decay < 1.0:
+            raise ValueError(f"ema_decay must be in (0, 1), got {ema_decay!r}")
+        require_known_model(model)
+        require_known_optimizer(optimizer)
+        require_plain("model_args", model_args)
+        require_plain("optimizer_args", optimizer_args)
+        self._schedule = Schedule(scheduler, warmup_epochs, warmup_steps, warmup_lr, min_lr, decay_epochs, decay_rate)
+        self.save_hyperparameters()
+
+        self.num_classes = num_classes
+        self.task: Task = task
+        self.network: nn.Module = timm.create_model(model, pretrained, num_classes=num_classes, **(model_args or {}))
+        if channels_last:
+            self.network.to(memory_format=torch.channels_last)
+        self.ema_network: nn.Module | None = make_average(self.network) if ema_decay is not None else None
+        self.val_metrics = EvaluationMetrics(task, num_classes)
+        self.test_metrics = EvaluationMetrics(task, num_classes)
+        self._ema: AverageUpdater | None = None
+        self._compiled = False
+        self._planned_steps = 0
+
+    @property
+    def evaluation_network(self) -> nn.Module:
+        """The network that validation, test and prediction use: the averaged one where there is one."""
+        return self.network if self.ema_network is None else self.ema_network
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Logits (N, num_classes) of float images (N, C, H, W); in eval mode those of `evaluation_network`."""
+        network = self.network if self.training else self.evaluation_network
+        return network(images)  # type: ignore[no-any-return]
+
+    def configure_model(self) -> None:
+        """Compile the networks, once. In place, so that no name in a checkpoint changes."""
+        if self.hparams["compile"] and not self._compiled:
+            self._compiled = True
+            for network in (self.network, self.ema_network):
+                if network is not None:
+                    network.compile()
+
+    def configure_optimizers(self) -> OptimizerLRScheduler:
+        """Configure timm's optimizer and, unless there is none, its scheduler stepped after each optimizer step."""
+        hparams = self.hparams
+        optimizer = timm.optim.create_optimizer_v2(  # type: ignore[attr-defined]
+            self.network,
+            opt=hparams["optimizer"],
+            lr=hparams["lr"],
+            weight_decay=hparams["weight_decay"],
+            momentum=hparams["momentum"],
+            **(hparams["optimizer_args"] or {}),
+        )
+        total, per_epoch = run_length(self.trainer, self._schedule)
+        warmup = self._schedule.warmup_length(per_epoch)
+        if 0 < total <= warmup:
+            rank_zero_warn(f"the warm-up of {warmup} steps does not end within the run of {total} steps")
+        self._planned_steps = max(total, warmup + 1)
+        # Lightning's type wants torch's scheduler; it accepts any that `lr_scheduler_step` knows how to step.
+        scheduler: Any = self._schedule.build(optimizer, total, per_epoch)
+        if scheduler is None:
+            return optimizer
+        return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
+
+    def lr_scheduler_step(self, scheduler: Any, metric: Any | None) -> None:
+        """Set the learning rate of the step that follows: a function of the optimizer steps taken, nothing else."""
+        scheduler.step_update(num_updates=self.trainer.global_step)
+
+    def on_train_start(self) -> None:
+        """Pair the averaged weights with the live ones, now that both are where they will stay."""
+        if self.ema_network is not None:
+            strategy = self.trainer.strategy
+            if not isinstance(strategy, SingleDeviceStrategy | DDPStrategy):
+                raise ValueError(f"ema_decay needs one device or DDP, got strategy {type(strategy).__name__}")
+            self._ema = AverageUpdater(self.network, self.ema_network, self.hparams["ema_decay"])
+        scheduler: Any = self.lr_schedulers()
+        if self._schedule.needs_total and scheduler is not None:
+            restored = scheduler.t_initial + scheduler.warmup_t
+            if restored != self._planned_steps:
+                rank_zero_warn(
+                    f"the schedule of the checkpoint is kept: it ends at step {restored}, "
+                    f"although this run would end it at step {self._planned_steps}"
+                )
+
+    def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
+        """Step, then average. Here and not in a batch hook: it runs once per optimizer step, before any checkpoint."""
+        if self._ema is not None and self.trainer.global_step == 0:
+            self._ema.start()  # the weights may have been replaced since construction
+        super().optimizer_step(*args, **kwargs)
+        if self._ema is not None:
+            self._ema.update()
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        """The batch's mean loss, a float32 scalar."""
+        images, targets = batch
+        self._check_batch(images, targets)
+        loss = self._loss(self.network(images), targets, self.hparams["label_smoothing"])
+        # Not in the progress bar: the bar reads its values after every batch, and reading makes the host wait for
+        # the GPU. For the same reason the rate is logged as a tensor that stays on the CPU.
+        self.log("train/loss", loss, batch_size=images.shape[0])
+        lr = self.trainer.optimizers[0].param_groups[0]["lr"]
+        self.log("lr", torch.tensor(lr, dtype=torch.float64), batch_size=images.shape[0])
+        return loss
+
+    def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Add one batch to `val/…`."""
+        self._evaluate("val", self.val_metrics, batch)
+
+    def test_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
+        """Add one batch to `test/…`."""
+        self._evaluate("test", self.test_metrics, batch)
+
+    def predict_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> dict[str, Tensor]:
+        """Predict `(images, indices)`.
+
+        Returns:
+            `index` int64 (N,): the batch's indices. `label` int64 (N,): the most probable class. `probability`
+            float32 (N,): its softmax ("multiclass") or sigmoid ("multilabel"). `scores` float32 (N, num_classes):
+            the probabilities of all labels, for "multilabel" only.
+        """
+        images, indices = batch
+        self._check_images(images)
+        logits = self(images).float()
+        scores = logits.softmax(dim=1) if self.task == "multiclass" else logits.sigmoid()
+        probability, label = scores.max(dim=1)
+        prediction = {"index": indices, "label": label, "probability": probability}
+        return prediction if self.task == "multiclass" else {**prediction, "scores": scores}
+
+    def _evaluate(self, stage: str, metrics: EvaluationMetrics, batch: tuple[Tensor, Tensor]) -> None:
+        images, targets = batch
+        self._check_batch(images, targets)
+        logits = self(images).float()
+        metrics.update(self._loss(logits, targets, 0.0), logits, targets)
+        for name, metric in metrics.named_metrics():
+            self.log(f"{stage}/{name}", metric, on_step=False, on_epoch=True, prog_bar=True, batch_size=images.shape[0])
+
+    def _loss(self, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+        if self.task == "multiclass":
+            return F.cross_entropy(logits.float(), targets, label_smoothing=label_smoothing)
+        targets = targets * (1.0 - label_smoothing) + 0.5 * label_smoothing
+        return F.binary_cross_entropy_with_logits(logits.float(), targets)
+
+    def _check_images(self, images: Tensor) -> None:
+        weight = next(self.network.parameters())
+        if images.dtype == weight.dtype:
+            return
+        if torch.is_autocast_enabled(images.device.type) and images.dtype in _AUTOCAST_INPUTS:
+            return
+        raise ValueError(
+            f"images must be {weight.dtype} under trainer.precision={self.trainer.precision!r}, got {images.dtype}: "
+            "set the data's dtype to match, or train with 'bf16-mixed'"
+        )
+
+    def _check_batch(self, images: Tensor, targets: Tensor) -> None:
+        """Shapes and dtypes alone: looking at values would make the host wait for the GPU."""
+        self._check_images(images)
+        rows = images.shape[0]
+        if targets.is_floating_point():
+            right = tuple(targets.shape) == (rows, self.num_classes)
+        else:
+            right = self.task == "multiclass" and tuple(targets.shape) == (rows,) and targets.dtype == torch.int64
+        if not right:
+            wanted = f"float ({rows}, {self.num_classes})"
+            if self.task == "multiclass":
+                wanted = f"int64 ({rows},) or {wanted}"
+            raise ValueError(
+                f"targets must be {wanted} for task={self.task!r}, got {targets.dtype} {tuple(targets.shape)}"
+            )

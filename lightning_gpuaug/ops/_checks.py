@@ -1,0 +1,74 @@
+"""Input checks of the public ops: one-line ValueErrors that name the argument, the rule and the value received."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+OUTPUT_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
+# The smallest float64 that rounds to infinity as a float32.
+_FLOAT32_OVERFLOW = 2.0**128 - 2.0**103
+
+
+def check_nhwc_rgb(op: str, x: torch.Tensor) -> None:
+    """Require a dense uint8 batch of RGB images, shape (N, H, W, 3)."""
+    if not isinstance(x, torch.Tensor):
+        raise ValueError(f"{op}: x must be a tensor, got {type(x).__name__}")
+    if x.layout != torch.strided:
+        raise ValueError(f"{op}: x must be a dense tensor, got layout {x.layout}")
+    if x.dtype != torch.uint8:
+        raise ValueError(f"{op}: x must be torch.uint8, got {x.dtype}")
+    if x.ndim != 4 or x.shape[3] != 3:
+        raise ValueError(f"{op}: x must have shape (N, H, W, 3), got {tuple(x.shape)}")
+
+
+def check_per_sample(op: str, name: str, values: torch.Tensor, x: torch.Tensor, dtype: torch.dtype) -> None:
+    """Require one value of `dtype` for each sample of x, on the device of x."""
+    if not isinstance(values, torch.Tensor):
+        raise ValueError(f"{op}: {name} must be a tensor, got {type(values).__name__}")
+    if values.layout != torch.strided:
+        raise ValueError(f"{op}: {name} must be a dense tensor, got layout {values.layout}")
+    if values.dtype != dtype:
+        raise ValueError(f"{op}: {name} must be {dtype}, got {values.dtype}")
+    if values.ndim != 1 or values.shape[0] != x.shape[0]:
+        raise ValueError(f"{op}: {name} must have shape ({x.shape[0]},), one value a sample, got {tuple(values.shape)}")
+    if values.device != x.device:
+        raise ValueError(f"{op}: {name} must be on the device of x ({x.device}), got {values.device}")
+
+
+def check_mean_std(op: str, mean: Sequence[float], std: Sequence[float]) -> None:
+    """Require three finite means and three finite positive stds whose affine form fits float32."""
+    for name, values in (("mean", mean), ("std", std)):
+        if len(values) != 3:
+            raise ValueError(f"{op}: {name} must have 3 numbers, got {len(values)}")
+        for c, value in enumerate(values):
+            if not math.isfinite(value):
+                raise ValueError(f"{op}: {name} must be finite, got {name}[{c}] = {value}")
+    for c, (m, s) in enumerate(zip(mean, std, strict=True)):
+        if s <= 0:
+            raise ValueError(f"{op}: std must be above 0, got std[{c}] = {s}")
+        if 1.0 / (255.0 * s) >= _FLOAT32_OVERFLOW or abs(m / s) >= _FLOAT32_OVERFLOW:
+            raise ValueError(
+                f"{op}: 1 / (255 * std) and mean / std must fit float32, got mean[{c}] = {m}, std[{c}] = {s}"
+            )
+
+
+def check_output_dtype(op: str, dtype: torch.dtype) -> None:
+    """Require a dtype that the ops can write."""
+    if dtype not in OUTPUT_DTYPES:
+        raise ValueError(
+            f"{op}: dtype must be torch.float32, torch.float16, torch.bfloat16 or torch.uint8, got {dtype}"
+        )
+
+
+def check_normalize(
+    x: torch.Tensor, mean: Sequence[float], std: Sequence[float], flip: torch.Tensor | None, dtype: torch.dtype
+) -> None:
+    """Check the arguments of `normalize`."""
+    check_nhwc_rgb("normalize", x)
+    check_mean_std("normalize", mean, std)
+    if flip is not None:
+        check_per_sample("normalize", "flip", flip, x, torch.bool)
+    check_output_dtype("normalize", dtype)

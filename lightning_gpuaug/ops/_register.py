@@ -1,0 +1,78 @@
+"""Complete the ops for torch: the plain-torch kernels where no native one serves, and the fakes for torch.compile."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Sequence
+
+import torch
+
+from lightning_gpuaug.ops import reference
+from lightning_gpuaug.ops._checks import check_normalize
+from lightning_gpuaug.ops._load import NATIVE, native_required
+
+NAMESPACE = "lightning_gpuaug"
+# The schemas of csrc/library.cpp, for when that library is not there. A test keeps the two equal.
+SCHEMAS = {
+    "normalize": "normalize(Tensor x, float[] mean, float[] std, Tensor? flip=None, ScalarType dtype=float, "
+    "bool channels_last=True) -> Tensor"
+}
+
+_warning_lock = threading.Lock()
+_warned = False
+
+
+def note_fallback(device: torch.device) -> None:
+    """Warn once a process that plain torch serves the ops, or raise where `GPUAUG_REQUIRE_NATIVE=1` forbids it."""
+    global _warned
+    missing = NATIVE.cpu_missing or NATIVE.cuda_missing or "there are kernels for cpu and cuda only"
+    if native_required():
+        raise RuntimeError(f"GPUAUG_REQUIRE_NATIVE=1, but no native op serves {device}: {missing}")
+    with _warning_lock:
+        if _warned:
+            return
+        _warned = True
+    warnings.warn(
+        f"lightning_gpuaug.ops: plain torch (correct, slower) serves {device}: {missing}. "
+        "`pip install --no-build-isolation .` builds the native ops.",
+        stacklevel=4,
+    )
+
+
+def _normalize_fallback(
+    x: torch.Tensor,
+    mean: Sequence[float],
+    std: Sequence[float],
+    flip: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+    channels_last: bool = True,
+) -> torch.Tensor:
+    note_fallback(x.device)
+    return reference.normalize(x, mean, std, flip, dtype, channels_last)
+
+
+def _normalize_fake(
+    x: torch.Tensor,
+    mean: Sequence[float],
+    std: Sequence[float],
+    flip: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+    channels_last: bool = True,
+) -> torch.Tensor:
+    check_normalize(x, mean, std, flip, dtype)
+    return reference.new_images(x, dtype, channels_last)
+
+
+def _register() -> torch.library.Library:
+    library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
+    if NATIVE.cpu is None:
+        for schema in SCHEMAS.values():
+            library.define(schema)  # type: ignore[no-untyped-call]
+    # Serves every device without a kernel of its own: the native kernels are registered for CPU and CUDA themselves.
+    library.impl("normalize", _normalize_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"{NAMESPACE}::normalize", _normalize_fake, lib=library)
+    return library
+
+
+LIBRARY = _register()  # kept: the registrations end with this object

@@ -1,0 +1,46 @@
+"""Where a Trainer is in its training epoch, and how to continue there with another number of ranks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import lightning.pytorch as pl
+
+
+def position(trainer: pl.Trainer) -> tuple[int, int]:
+    """(epoch, steps done in it) of the training loop, when a pass over the training data begins."""
+    return trainer.current_epoch, trainer.fit_loop.epoch_loop.batch_progress.current.ready
+
+
+def steps_in_flight(trainer: pl.Trainer) -> int:
+    """1 while a batch is out and its step is not finished (an exception saved the checkpoint), else 0."""
+    progress = trainer.fit_loop.epoch_loop.batch_progress.current
+    return progress.ready - progress.processed
+
+
+class ContinueEpoch(pl.Callback):
+    """Moves a restored training loop to the step from which the data continues.
+
+    The Trainer counts steps, the data counts samples. When a run is resumed with another world or batch size, the
+    step that the checkpoint recorded is not the step at which the rest of the epoch begins.
+
+    Args:
+        resumed: (epoch, step) at which the data continues, or None when nothing was restored.
+    """
+
+    def __init__(self, resumed: Callable[[], tuple[int, int] | None]) -> None:
+        self._resumed = resumed
+
+    def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+        """Set the loop's counters, after they were restored and before the loop reads them."""
+        resumed = self._resumed()
+        if resumed is None or resumed[0] != trainer.current_epoch:
+            return
+        step = resumed[1]
+        loop = trainer.fit_loop.epoch_loop
+        progress = loop.batch_progress.current
+        # A checkpoint of `on_train_batch_end` has its last step not counted as completed; the loop adds it.
+        late = int(loop.restarted_on_train_batch_end)
+        if progress.completed + late != step:
+            progress.ready = progress.started = progress.processed = step
+            progress.completed = step - late

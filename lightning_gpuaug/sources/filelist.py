@@ -1,0 +1,276 @@
+"""A text or CSV file that lists images and their labels."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import re
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Literal
+
+import numpy as np
+import numpy.typing as npt
+
+from lightning_gpuaug.sources.base import Source, Targets, map_classes, read_only, validated_classes
+from lightning_gpuaug.sources.listfile import ListError, Listing, read_listing
+from lightning_gpuaug.sources.names import NameList
+
+Labels = Literal["auto", "index", "name", "none"]
+
+_INTEGER = re.compile(r"[+-]?[0-9]+")
+_DECIMAL = re.compile(r"[+-]?[0-9]*\.[0-9]*(e[+-]?[0-9]+)?", re.IGNORECASE)
+#: `check` looks for at most so many files (evenly spread over the list): on a network drive each costs a round trip.
+FILES_CHECKED = 20_000
+_STAT_THREADS = 16
+
+
+@dataclass(frozen=True)
+class FileList(Source):
+    """Images and labels from a list, in the order of the list; a line that stands twice is two samples.
+
+    Three formats, all UTF-8, blank lines skipped:
+
+    - text, a line `path label`: the label is what follows the last space or tab, so paths may have spaces and labels
+      may not;
+    - `.csv` (`.tsv` with tabs) with a header, the first column being the path and one column the label;
+    - the same with several label columns of 0 and 1: multi-label, the columns being the classes.
+
+    Labels are integers from 0 or class names; unless `class_names` says otherwise, names are sorted as text.
+
+    Attributes:
+        path: the list.
+        root: the folder that relative paths start from; the list's own by default.
+        class_names: the class list: what integer labels stand for, or the names that may occur and their order.
+        labels: "auto" (integers if all labels are, otherwise names), "index", "name", or "none" for a list of paths
+            alone (all targets are -1).
+        columns: label columns of a CSV; all but the first by default.
+        multilabel: a label is several class names joined by ";" (an empty one: none of the classes).
+        training_classes: set by `with_classes`: the class list to translate the labels to.
+    """
+
+    path: str | os.PathLike[str]
+    root: str | os.PathLike[str] | None = None
+    class_names: Sequence[str] | None = None
+    labels: Labels = "auto"
+    columns: Sequence[str] = ()
+    multilabel: bool = False
+    training_classes: Sequence[str] | None = None
+
+    def __post_init__(self) -> None:
+        """Validate the fields; nothing is read."""
+        if not isinstance(self.path, (str, os.PathLike)) or not os.fspath(self.path):
+            raise TypeError(f"FileList.path must be the path of a list, got {self.path!r}")
+        object.__setattr__(self, "path", os.fspath(self.path))
+        if self.root is not None:
+            object.__setattr__(self, "root", os.fspath(self.root))
+        if self.labels not in ("auto", "index", "name", "none"):
+            raise ValueError(f'FileList.labels must be "auto", "index", "name" or "none", got {self.labels!r}')
+        for field in ("class_names", "training_classes"):
+            value = getattr(self, field)
+            if value is not None:
+                object.__setattr__(self, field, validated_classes(value, f"FileList.{field}"))
+        if isinstance(self.columns, str):
+            raise TypeError(f"FileList.columns must be a sequence of column names, got the string {self.columns!r}")
+        object.__setattr__(self, "columns", tuple(self.columns))
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names, the position being the label; None for integer labels without `class_names`."""
+        if self.training_classes is not None and self.labels != "none":
+            return tuple(self.training_classes)
+        return self._own[0]
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """File of each sample: the listed path, below `root` if it is relative."""
+        return self._names.with_prefix(os.path.join(self._root, ""))
+
+    @property
+    def targets(self) -> Targets:
+        """Labels, read-only: int64 (N,), or float32 (N, C) of 0 and 1 when multi-label."""
+        return self._targets
+
+    def sample_name(self, i: int) -> str:
+        """The listed path of sample `i`, relative to `root` if it is below it."""
+        return self._names[i]
+
+    def with_classes(self, classes: Sequence[str]) -> FileList:
+        """The same samples with labels translated to the (training) class list `classes`, by name.
+
+        Integer labels without names are taken as positions in `classes`. A list without labels stays as it is.
+
+        Raises:
+            ValueError: a class with samples is not in `classes`, or an integer is not a position in it.
+
+        Warns:
+            UserWarning: some of `classes` have no samples.
+        """
+        if self.labels == "none":
+            return self
+        other = dataclasses.replace(self, training_classes=tuple(classes))
+        for cached in ("_listing", "_names", "_own"):
+            vars(other)[cached] = getattr(self, cached)
+        _ = other._targets
+        return other
+
+    def check(self) -> None:
+        """Read the list now and look for its files: all of them, or 20,000 evenly spread over a longer list.
+
+        Raises:
+            OSError: the list cannot be read, or files are missing (their number and the first are named).
+            ValueError: a line breaks a rule.
+        """
+        _ = self._targets, self._files_exist
+
+    @property
+    def _list(self) -> str:
+        return os.path.expanduser(self.path)
+
+    @property
+    def _root(self) -> str:
+        return os.path.dirname(self._list) if self.root is None else os.path.expanduser(self.root)
+
+    @cached_property
+    def _listing(self) -> Listing:
+        return read_listing(self._list, self.columns, labelled=self.labels != "none")
+
+    @cached_property
+    def _names(self) -> NameList:
+        start, names = os.path.join(self._root, ""), self._listing.names
+        if start.startswith("/") and any(name.startswith(start) for name in names):
+            return NameList.of(name.removeprefix(start) for name in names)
+        return names
+
+    @cached_property
+    def _files_exist(self) -> bool:
+        paths, count = self.paths, len(self)
+        picked = range(count) if count <= FILES_CHECKED else np.linspace(0, count - 1, FILES_CHECKED, dtype=int)
+        with ThreadPoolExecutor(_STAT_THREADS) as pool:
+            found = pool.map(lambda i: os.path.isfile(paths[i]), picked, chunksize=256)
+            missing = [int(i) for i, there in zip(picked, found, strict=True) if not there]
+        if missing:
+            first = missing[0]
+            looked = f"{len(missing)} of the {len(picked)} files looked for"
+            line = self._listing.lines[first]
+            raise FileNotFoundError(f"{self._list}: {looked} missing, the first on line {line}: {paths[first]}")
+        return True
+
+    @cached_property
+    def _own(self) -> tuple[tuple[str, ...] | None, Targets]:
+        """The list's own classes and labels, before any translation."""
+        listing = self._listing
+        names = None if self.class_names is None else tuple(self.class_names)
+        if self.labels == "none":
+            return names, np.full(len(listing.names), -1, dtype=np.int64)
+        if listing.flags is not None:
+            if names is None:
+                return listing.columns, listing.flags
+            order = map_classes(listing.columns, names, self._list)
+            return names, _scatter(listing.flags, order, len(names))
+        if self.multilabel:
+            return self._from_joined_names(names)
+        if self._labels_are_integers(names):
+            return names, self._integers(names)[listing.codes]
+        known = tuple(sorted(listing.texts)) if names is None else names
+        return known, self._positions(listing.texts, known)[listing.codes]
+
+    @cached_property
+    def _targets(self) -> Targets:
+        own, targets = self._own
+        wanted = self.training_classes
+        if wanted is None or self.labels == "none":
+            return read_only(targets)
+        if targets.ndim == 2:
+            assert own is not None  # multi-label always has names
+            used = np.flatnonzero(targets.any(axis=0))
+            order = map_classes([own[i] for i in used], wanted, self._list)
+            return read_only(_scatter(targets[:, used].astype(np.float32), order, len(wanted)))
+        used, codes = np.unique(targets, return_inverse=True)
+        if own is None:
+            self._labels_are_integers(tuple(wanted))  # refuses what could be positions or names
+            self._integers(tuple(wanted))  # refuses what is no position
+            own = tuple(wanted)
+        order = map_classes([own[i] for i in used], wanted, self._list)
+        return read_only(order[codes.reshape(-1)])
+
+    def _labels_are_integers(self, names: tuple[str, ...] | None) -> bool:
+        """Whether labels are positions (rather than names), the class list being `names` if that is known."""
+        if self.labels != "auto":
+            return self.labels == "index"
+        texts = self._listing.texts
+        integers = [_INTEGER.fullmatch(text) is not None for text in texts]
+        if names is not None and any(text in names for text in texts):
+            # Classes that are called 1, 10, 2: reading the label 1 as a position would be silently wrong.
+            clash = next((t for t, i in zip(texts, integers, strict=True) if i and not _stands_at(t, names)), None)
+            if all(integers) and clash is not None:
+                rule = f'label {clash!r} may be a position or a class name; say labels="index" or labels="name"'
+                raise ListError(self._list, self._line_of(clash), rule)
+            return all(integers)
+        if any(integers) and not all(integers):
+            odd = texts[integers.index(not integers[0])]
+            rule = f"labels must be all integers or all class names, got {odd!r} after {texts[0]!r}"
+            raise ListError(self._list, self._line_of(odd), rule)
+        for text in texts:
+            if _DECIMAL.fullmatch(text):
+                raise ListError(self._list, self._line_of(text), f"a label must be an integer or a name, got {text!r}")
+        return all(integers)
+
+    def _integers(self, names: tuple[str, ...] | None) -> npt.NDArray[np.int64]:
+        """Value of each distinct label text."""
+        limit, rule = (2**63, "a 64-bit integer from 0") if names is None else (len(names), f"in 0..{len(names) - 1}")
+        for text in self._listing.texts:
+            # Python refuses to convert thousands of digits; twenty are too many already.
+            if not _INTEGER.fullmatch(text) or len(text) > 20 or not 0 <= int(text) < limit:
+                raise ListError(self._list, self._line_of(text), f"label must be {rule}, got {text!r}")
+        return np.array([int(text) for text in self._listing.texts], dtype=np.int64)
+
+    def _positions(self, texts: Sequence[str], names: tuple[str, ...]) -> npt.NDArray[np.int64]:
+        """Position in `names` of each of `texts`."""
+        index = {name: i for i, name in enumerate(names)}
+        for text in texts:
+            if not text:
+                raise ListError(self._list, self._line_of(text), "a label must not be empty, got ''")
+            if text not in index:
+                rule = f"class must be one of the {len(names)} classes, got {text!r}"
+                raise ListError(self._list, self._line_of(text), rule)
+            if ";" in text and self.class_names is None:
+                rule = f'one class expected (several, joined by ";", need multilabel=True), got {text!r}'
+                raise ListError(self._list, self._line_of(text), rule)
+        return np.array([index[text] for text in texts], dtype=np.int64)
+
+    def _from_joined_names(self, names: tuple[str, ...] | None) -> tuple[tuple[str, ...], Targets]:
+        texts = self._listing.texts
+        parts = [[part.strip() for part in text.split(";") if part.strip()] for text in texts]
+        known = tuple(sorted({part for row in parts for part in row})) if names is None else names
+        if not known:
+            raise ValueError(f"{self._list}: no sample has a class")
+        index = {name: i for i, name in enumerate(known)}
+        table = np.zeros((len(texts), len(known)), dtype=np.float32)
+        for i, (text, row) in enumerate(zip(texts, parts, strict=True)):
+            for part in row:
+                if part not in index:
+                    rule = f"class must be one of the {len(known)} classes, got {part!r}"
+                    raise ListError(self._list, self._line_of(text), rule)
+                table[i, index[part]] = 1.0
+        return known, table[self._listing.codes]
+
+    def _line_of(self, text: str) -> int:
+        """The first line with this label."""
+        listing = self._listing
+        return int(listing.lines[np.argmax(listing.codes == listing.texts.index(text))])
+
+
+def _stands_at(text: str, names: Sequence[str]) -> bool:
+    """Whether the integer `text` means the same class as a position and as a name."""
+    place = int(text) if len(text) <= 20 else -1
+    return 0 <= place < len(names) and names[place] == text
+
+
+def _scatter(flags: npt.NDArray[np.float32], order: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:
+    """0/1 columns moved to the places `order` of a table of `width` columns."""
+    table = np.zeros((len(flags), width), dtype=np.float32)
+    table[:, order] = flags
+    return table

@@ -1,0 +1,209 @@
+"""Listing a class-folder tree: no stat of plain files, threads over class folders, names in one block."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+
+import numpy as np
+import numpy.typing as npt
+
+from lightning_gpuaug.sources.names import NameList, pack
+
+#: What DALI decodes, by the end of the name, in any case.
+IMAGE_EXTENSIONS = frozenset(
+    ".jpg .jpeg .jpe .jfif .png .bmp .ppm .pgm .pbm .pnm .tif .tiff .webp .jp2".split()  # noqa: SIM905
+)
+#: Images all the same, which DALI does not decode.
+UNDECODABLE_EXTENSIONS = frozenset({".gif", ".avif", ".heic", ".heif"})
+#: Listing waits for the disk or the network, so there are more threads than cores.
+SCAN_THREADS = 16
+
+# Why a file is left unused; read after a number.
+HIDDEN = "hidden"
+LOOSE = "loose in the root, outside the class folders"
+NOT_AN_IMAGE = "without an image extension"
+UNDECODABLE = "GIF/AVIF/HEIC (not decodable)"
+SPECIAL = "neither file nor folder (pipe, socket or device)"
+LINK_LOOP = "linking back to a folder above (loop)"
+
+
+@dataclass
+class FolderScan:
+    """What is below the root of an `ImageFolder`.
+
+    Attributes:
+        folders: class folders, sorted.
+        counts: images of each class folder, int64.
+        names: images relative to the root, folder by folder.
+        unused: files that are not samples, by reason.
+        excluded_nothing: entries of the exclusion list that match no file or folder.
+        reported: whether the user was told of what is unused.
+    """
+
+    folders: tuple[str, ...]
+    counts: npt.NDArray[np.int64]
+    names: NameList
+    unused: dict[str, int]
+    excluded_nothing: tuple[str, ...] = ()
+    reported: bool = False
+
+
+@dataclass
+class _Found:
+    """What is in one class folder (or loose in the root)."""
+
+    count: int = 0
+    blob: bytes = b""
+    unused: Counter[str] = field(default_factory=Counter)
+    dangling: list[str] = field(default_factory=list)
+    excluded: set[str] = field(default_factory=set)
+
+
+def scan_folder(root: str, exclude: Sequence[str] = ()) -> FolderScan:
+    """List the images below `root`, in torchvision's order.
+
+    Raises:
+        FileNotFoundError: no such root, or a link that leads nowhere.
+        NotADirectoryError: the root is a file.
+        ValueError: no class folders, no images at all, or a name that is not UTF-8.
+    """
+    if not os.path.exists(root):
+        raise FileNotFoundError(f"no such folder: {root} (seen from {os.getcwd()})")
+    if not os.path.isdir(root):
+        raise NotADirectoryError(f"the root of an image folder must be a folder, {root} is a file")
+    excluded = {_relative_to(root, entry): entry for entry in exclude}
+    loose, folders = _Found(), list[str]()
+    loose_images = 0
+    for entry, is_folder in _visible(root, "", excluded, loose):
+        if is_folder:
+            folders.append(entry.name)
+        else:
+            loose_images += _extension(entry.name) in IMAGE_EXTENSIONS
+            loose.unused[LOOSE] += 1
+    folders.sort()
+    with ThreadPoolExecutor(SCAN_THREADS) as pool:
+        found = list(pool.map(lambda name: _scan_class(root, name, excluded), folders))
+
+    dangling = sorted(link for part in (loose, *found) for link in part.dangling)
+    if dangling:
+        more = f" (and {len(dangling) - 1} more such links)" if len(dangling) > 1 else ""
+        raise FileNotFoundError(f"link leads nowhere: {os.path.join(root, dangling[0])}{more}")
+    if not folders:
+        raise ValueError(_why_no_classes(root, loose, loose_images))
+    unused = sum((part.unused for part in found), loose.unused)
+    blob = b"".join(part.blob for part in found)
+    if not blob:
+        counts = ", ".join(f"{count} {reason}" for reason, count in sorted(unused.items())) or "nothing else"
+        raise ValueError(f"no images in the {len(folders)} class folder(s) of {root}; found {counts}")
+    matched = loose.excluded.union(*(part.excluded for part in found))
+    return FolderScan(
+        folders=tuple(folders),
+        counts=np.array([part.count for part in found], dtype=np.int64),
+        names=NameList(blob),
+        unused=dict(unused),
+        excluded_nothing=tuple(entry for path, entry in excluded.items() if path not in matched),
+    )
+
+
+def _scan_class(root: str, name: str, excluded: Iterable[str]) -> _Found:
+    found = _Found()
+    images: list[tuple[str, list[str]]] = []
+    pending = [name]
+    while pending:
+        folder = pending.pop()
+        here: list[str] = []
+        for entry, is_folder in _visible(root, folder, excluded, found):
+            if is_folder:
+                pending.append(f"{folder}/{entry.name}")
+            elif (extension := _extension(entry.name)) in IMAGE_EXTENSIONS:
+                here.append(entry.name)
+            else:
+                found.unused[UNDECODABLE if extension in UNDECODABLE_EXTENSIONS else NOT_AN_IMAGE] += 1
+        here.sort()
+        images.append((folder, here))
+        found.count += len(here)
+    images.sort()
+    try:
+        found.blob = pack(f"{folder}/{file}" for folder, files in images for file in files)
+    except UnicodeEncodeError:
+        names = (os.fsencode(f"{folder}/{file}") for folder, files in images for file in files)
+        wrong = next(name for name in names if not _is_utf8(name))
+        raise ValueError(f"file names must be UTF-8, got {wrong!r} in {root}; rename or exclude it") from None
+    return found
+
+
+def _visible(root: str, folder: str, excluded: Iterable[str], found: _Found) -> Iterator[tuple[os.DirEntry[str], bool]]:
+    """Files and folders (True) of `root/folder` that are data; the others are booked in `found`."""
+    with os.scandir(os.path.join(root, folder)) as entries:
+        for entry in entries:
+            name = entry.name
+            if excluded and (relative := _below(folder, name)) in excluded:
+                found.excluded.add(relative)
+            elif name[0] == ".":
+                found.unused[HIDDEN] += 1
+            elif entry.is_file(follow_symlinks=False):
+                yield entry, False
+            elif entry.is_dir(follow_symlinks=False):
+                yield entry, True
+            elif not os.path.exists(entry.path):
+                found.dangling.append(_below(folder, name))
+            elif os.path.isdir(entry.path):
+                if _leads_back(root, _below(folder, name)):
+                    found.unused[LINK_LOOP] += 1
+                else:
+                    yield entry, True
+            elif os.path.isfile(entry.path):
+                yield entry, False
+            else:
+                found.unused[SPECIAL] += 1
+
+
+def _leads_back(root: str, link: str) -> bool:
+    """Whether the folder that `link` leads to is one of those that lead to the link."""
+    target = os.stat(os.path.join(root, link))
+    above = os.path.dirname(link)
+    while not os.path.samestat(target, os.stat(os.path.join(root, above))):
+        if not above:
+            return False
+        above = os.path.dirname(above)
+    return True
+
+
+def _relative_to(root: str, entry: str) -> str:
+    """An exclusion as a path below `root`: it may be absolute, start with the root as given, or be below it already."""
+    path = os.path.normpath(os.path.expanduser(entry))
+    if os.path.isabs(path):
+        return os.path.relpath(path, os.path.abspath(root))
+    start = os.path.join(os.path.normpath(root), "")
+    return path.removeprefix(start) if start != "./" else path
+
+
+def _below(folder: str, name: str) -> str:
+    return f"{folder}/{name}" if folder else name
+
+
+def _extension(name: str) -> str:
+    """What follows the last dot, with it, in lower case; something that is no extension when there is no dot."""
+    return name[name.rfind(".") :].lower()
+
+
+def _is_utf8(name: bytes) -> bool:
+    try:
+        name.decode("utf-8")
+    except UnicodeDecodeError:
+        return False
+    return True
+
+
+def _why_no_classes(root: str, loose: _Found, loose_images: int) -> str:
+    if loose_images:
+        images = "1 loose image" if loose_images == 1 else f"{loose_images} loose images"
+        return f"class sub-folders expected, {images} found in {root}"
+    if not loose.unused:
+        return f"class sub-folders expected, {root} is empty{' but for what is excluded' if loose.excluded else ''}"
+    counts = ", ".join(f"{count} {reason}" for reason, count in sorted(loose.unused.items()))
+    return f"class sub-folders expected in {root}, found only files: {counts}"
