@@ -29,8 +29,8 @@ class DemoResult:
 
     Attributes:
         val_top1: share of validation images whose best guess was right, 0..1.
-        images_per_second: training images a second, over all devices, waiting included.
-        data_wait_share: share of training time spent waiting for a batch, 0..1.
+        images_per_second: training images a second, waiting included; None when the run was too short to tell.
+        data_wait_share: share of training time spent waiting for a batch, 0..1; None likewise.
         decoded_on: "cpu" or "gpu".
         augment_backend: what ran the augmentation op: "cuda", "cpu" or "reference" (plain torch).
         device: where the model trained.
@@ -39,8 +39,8 @@ class DemoResult:
     """
 
     val_top1: float
-    images_per_second: float
-    data_wait_share: float
+    images_per_second: float | None
+    data_wait_share: float | None
     decoded_on: str
     augment_backend: str
     device: str
@@ -137,8 +137,8 @@ def run_demo(args: argparse.Namespace, say: Callable[[str], None]) -> DemoResult
     preview = write_preview(data, recipe.normalize, device, args.out / "preview.png")
     return DemoResult(
         val_top1=float(trainer.callback_metrics["val/top1"]),
-        images_per_second=summary["images_per_second"],
-        data_wait_share=summary["data_wait_share"],
+        images_per_second=summary.img_per_s_global,
+        data_wait_share=summary.data_wait_fraction,
         decoded_on=decoded_on,
         augment_backend=ops.backend(device),
         device=torch.cuda.get_device_name(device) if device.type == "cuda" else device.type,
@@ -170,7 +170,8 @@ def write_preview(data: ImageDataModule, normalize: Normalize | None, device: to
             break
     data.teardown("fit")
     pixels = to_pixels(torch.cat(batches)[:_PREVIEW_IMAGES], normalize)
-    captions = [data.classes[label] for label in labels[:_PREVIEW_IMAGES]]
+    names = data.classes or ()
+    captions = [names[label] for label in labels[:_PREVIEW_IMAGES]]
     draw_grid(pixels, captions, columns=10, scale=2).save(path)
     return path
 
@@ -187,8 +188,9 @@ def _print_table(result: DemoResult) -> None:
 
     table = Table(title="gpuaug demo", show_header=False, title_justify="left")
     table.add_row("validation top-1", f"{result.val_top1:.4f}")
-    table.add_row("training images/s", f"{result.images_per_second:,.0f}")
-    table.add_row("time waiting for data", f"{result.data_wait_share:.1%}")
+    rate, wait = result.images_per_second, result.data_wait_share
+    table.add_row("training images/s", "run too short to tell" if rate is None else f"{rate:,.0f}")
+    table.add_row("time waiting for data", "run too short to tell" if wait is None else f"{wait:.1%}")
     table.add_row("JPEGs decoded on", result.decoded_on)
     table.add_row("augmentation op ran on", result.augment_backend)
     table.add_row("model trained on", result.device)

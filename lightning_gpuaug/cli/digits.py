@@ -1,6 +1,6 @@
 """scikit-learn's handwritten digits as a JPEG class-folder tree.
 
-1,797 grey 8×8 images of the digits 0–9 (E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI
+1,797 grey 8x8 images of the digits 0 to 9 (E. Alpaydin and C. Kaynak, "Optical Recognition of Handwritten Digits", UCI
 Machine Learning Repository, 1998), which scikit-learn ships, so that nothing is downloaded.
 """
 
@@ -16,7 +16,7 @@ from sklearn.datasets import load_digits
 
 IMAGE_SIZE = 32
 VAL_SHARE = 0.2
-_GREY_LEVELS = 16  # a pixel counts the set bits of a 4×4 block of the original scan: 0..16
+_GREY_LEVELS = 16  # a pixel counts the set bits of a 4x4 block of the original scan: 0..16
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ def split(labels: np.ndarray, seed: int) -> np.ndarray:
 
 
 def encode(image: np.ndarray, size: int = IMAGE_SIZE) -> bytes:
-    """Encode one 8×8 image of grey levels 0..16 as an RGB JPEG of `size`×`size` pixels (bicubic)."""
+    """Encode one 8x8 image of grey levels 0..16 as an RGB JPEG of `size`x`size` pixels (bicubic)."""
     grey = np.clip(np.round(image * (255 / _GREY_LEVELS)), 0, 255).astype(np.uint8)
     upscaled = Image.fromarray(grey).resize((size, size), Image.Resampling.BICUBIC).convert("RGB")
     buffer = io.BytesIO()
