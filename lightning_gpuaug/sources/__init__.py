@@ -7,8 +7,9 @@ import os
 from lightning_gpuaug.sources.base import Source
 from lightning_gpuaug.sources.filelist import FileList
 from lightning_gpuaug.sources.folder import ImageFolder
+from lightning_gpuaug.sources.synthetic import Synthetic
 
-__all__ = ["FileList", "ImageFolder", "Source", "as_source"]
+__all__ = ["FileList", "ImageFolder", "Source", "Synthetic", "as_source"]
 
 
 def as_source(value: str | os.PathLike[str] | Source) -> Source:

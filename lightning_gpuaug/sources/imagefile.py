@@ -1,0 +1,126 @@
+"""One image file: what it is, how large, and what is wrong with it."""
+
+from __future__ import annotations
+
+import os
+import re
+import struct
+import warnings
+import zlib
+
+from PIL import Image
+
+from lightning_gpuaug.sources.imageheader import HEADER_BYTES, jpeg_scan_start, size_of, sniff, tiff_tags
+
+__all__ = ["MAX_PIXELS", "diagnose", "header_size", "sniff"]
+
+#: Pixels that a header may claim: where Pillow refuses a decompression bomb (half a GiB of RGB).
+MAX_PIXELS = 178_956_970
+
+# A marker inside a scan: 0xFF followed by anything but 0 (a stuffed byte), a restart or more padding.
+_MARKER = re.compile(rb"\xff[^\x00\xd0-\xd7\xff]")
+_UNDECODABLE = {"gif": "GIF", "avif": "AVIF", "heic": "HEIC"}
+_NOT_IMAGES = {
+    "empty": "empty file",
+    "html": "is HTML, not an image",
+    "text": "is text, not an image",
+    "git-lfs": "git-lfs pointer, not the image",
+}
+
+
+def header_size(path: str | os.PathLike[str]) -> tuple[int, int] | None:
+    """(width, height) in pixels by the file's header, before any EXIF rotation; None if it does not tell.
+
+    Reads 4 KiB, and the whole file only if the size is not among them.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with open(path, "rb") as file:
+        data = file.read(HEADER_BYTES)
+        return size_of(data) or (size_of(data + file.read()) if len(data) == HEADER_BYTES else None)
+
+
+def diagnose(path: str | os.PathLike[str]) -> str | None:
+    """What keeps DALI from decoding the image, in a few words; None if nothing was found.
+
+    The whole file is read. JPEG and PNG are checked by their structure (JPEG: segments and end marker; PNG: every
+    chunk's checksum), which is much faster than decoding and misses damage inside a JPEG's compressed data; the
+    rarer formats are decoded with Pillow. What counts as right is what DALI 2.4 was seen to decode: trailing bytes
+    after the image, the first frame of an animated or extended WebP, the first page of a TIFF. A header that claims
+    more than `MAX_PIXELS` is refused before anything is allocated.
+    """
+    try:
+        with open(path, "rb") as file:
+            data = file.read()
+    except OSError as error:
+        return f"unreadable: {(error.strerror or str(error)).lower()}"
+    kind = sniff(data)
+    if kind is None:
+        return f"unknown bytes {data[:8].hex(' ')}"
+    if kind in _NOT_IMAGES:
+        return _NOT_IMAGES[kind]
+    if kind in _UNDECODABLE:
+        return f"{_UNDECODABLE[kind]} (not decodable by DALI)"
+    size = size_of(data)
+    if size is None:
+        return f"truncated {kind.upper()} (no image size in the header)"
+    width, height = size
+    if width <= 0 or height <= 0:
+        return f"header claims {width}×{height}"  # noqa: RUF001
+    if width * height > MAX_PIXELS:
+        megapixels, limit = width * height / 1e6, MAX_PIXELS / 1e6
+        return f"header claims {width}×{height} ({megapixels:.0f} Mpx, limit {limit:.0f} Mpx)"  # noqa: RUF001
+    if kind == "jpeg":
+        return _jpeg_damage(data)
+    if kind == "png":
+        return _png_damage(data)
+    if kind == "tiff" and 258 not in tiff_tags(data):
+        return "TIFF without a BitsPerSample field (not decodable by DALI)"
+    return _decoding_damage(path, kind)
+
+
+def _jpeg_damage(data: bytes) -> str | None:
+    position = jpeg_scan_start(data)
+    if position is None:
+        return "truncated JPEG (no image data)"
+    # Scan after scan: a segment's bytes are skipped, so that an end marker among them does not count.
+    while position + 2 <= len(data):
+        position += int.from_bytes(data[position : position + 2], "big")
+        found = _MARKER.search(data, position)
+        if found is None:
+            break
+        if found[0] == b"\xff\xd9":
+            return None
+        position = found.end()
+    return "truncated JPEG (no end-of-image marker)"
+
+
+def _png_damage(data: bytes) -> str | None:
+    position, pixels = 8, False
+    while position + 12 <= len(data):
+        (length,) = struct.unpack_from(">I", data, position)
+        end = position + 12 + length
+        if end > len(data):
+            break
+        name = data[position + 4 : position + 8]
+        (checksum,) = struct.unpack_from(">I", data, end - 4)
+        if zlib.crc32(memoryview(data)[position + 4 : end - 4]) != checksum:
+            return f"damaged PNG (checksum of {name.decode('latin-1')!r})"
+        pixels = pixels or name == b"IDAT"
+        if name == b"IEND":
+            return None if pixels else "damaged PNG (no image data)"
+        position = end
+    return "truncated PNG"
+
+
+def _decoding_damage(path: str | os.PathLike[str], kind: str) -> str | None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # Pillow warns of oddities that do not keep it from decoding
+            with Image.open(path) as image:
+                image.load()
+    except Exception as error:  # Pillow's plugins raise nearly anything on damaged files
+        reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+        return f"damaged {kind.upper()} ({reason})"
+    return None
