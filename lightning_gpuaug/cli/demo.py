@@ -9,6 +9,7 @@ import time
 import warnings
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -87,6 +88,7 @@ def run_demo(args: argparse.Namespace, say: Callable[[str], None]) -> DemoResult
     from lightning_gpuaug.data import ImageDataModule
     from lightning_gpuaug.recipe import EvalRecipe, RandomResizedCrop, TrainRecipe
 
+    _quiet()
     started = time.perf_counter()
     seed_everything(args.seed, workers=True, verbose=False)
     tree = write_digits(args.out / "digits", seed=args.seed, limit=args.limit)
@@ -97,7 +99,8 @@ def run_demo(args: argparse.Namespace, say: Callable[[str], None]) -> DemoResult
     )
     # A mirrored digit is no digit, and a small window of one may be another: no flip, large windows.
     recipe = TrainRecipe(crop=RandomResizedCrop(scale=(0.7, 1.0), ratio=(0.8, 1.25)), hflip=0.0)
-    data = ImageDataModule(
+    make_data = partial(
+        ImageDataModule,
         train=str(tree.train),
         val=str(tree.val),
         batch_size=args.batch_size,
@@ -106,6 +109,7 @@ def run_demo(args: argparse.Namespace, say: Callable[[str], None]) -> DemoResult
         eval_recipe=EvalRecipe(crop_ratio=1.0),
         seed=args.seed,
     )
+    data = make_data()
     model = Classifier(
         model=args.model,
         num_classes=data.num_classes,
@@ -134,7 +138,7 @@ def run_demo(args: argparse.Namespace, say: Callable[[str], None]) -> DemoResult
     summary = throughput.summary()
     weights = args.out / "digits.ckpt"
     trainer.save_checkpoint(weights, weights_only=True)
-    preview = write_preview(data, recipe.normalize, device, args.out / "preview.png")
+    preview = write_preview(make_data(), recipe.normalize, device, args.out / "preview.png")
     return DemoResult(
         val_top1=float(trainer.callback_metrics["val/top1"]),
         images_per_second=summary.img_per_s_global,
@@ -148,10 +152,10 @@ def run_demo(args: argparse.Namespace, say: Callable[[str], None]) -> DemoResult
 
 
 def write_preview(data: ImageDataModule, normalize: Normalize | None, device: torch.device, path: Path) -> Path:
-    """Draw the first images of the training loader's next epoch, as the network gets them, to the PNG `path`.
+    """Draw the first images of a training epoch, as the network gets them, to the PNG `path`.
 
     Args:
-        data: the data module; it is set up for `device` and torn down again.
+        data: a data module outside a trainer; it is set up for `device` and torn down again.
         normalize: what its training recipe applies.
         device: where the batches are made.
         path: the file to write.
@@ -205,7 +209,6 @@ def main(args: list[str]) -> int:
         options = _parser().parse_args(args)
     except SystemExit as stop:  # argparse has printed the help or the reason
         return stop.code if isinstance(stop.code, int) else USAGE
-    _quiet()
     try:
         result = run_demo(options, say=(lambda line: None) if options.json else print)
     except Exception as error:
