@@ -16,6 +16,7 @@ export GPUAUG_CUDA_ARCHS
 
 VENV := .venv
 BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
 NATIVE_SOURCES := $(shell find csrc -type f)
 
 demo: setup
@@ -43,10 +44,11 @@ setup: $(VENV)/.ready
 
 # The build uses the environment's own torch headers and tools (no isolation), so those come first.
 $(VENV)/.ready: pyproject.toml $(NATIVE_SOURCES)
+	@echo "setting up $(VENV): a few minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --upgrade pip
-	$(BIN)/python -m pip install --quiet "scikit-build-core>=0.11" "cmake>=3.26" "ninja>=1.11" "torch>=2.11"
-	PATH="$(abspath $(BIN)):$$PATH" $(BIN)/python -m pip install --quiet --no-build-isolation --editable ".[$(DALI),dev]"
+	$(PIP) --upgrade pip
+	$(PIP) "scikit-build-core>=0.11" "cmake>=3.26" "ninja>=1.11" "torch>=2.11"
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --editable ".[$(DALI),dev]"
 	touch $@
 
 clean:

@@ -7,7 +7,8 @@ import json
 import logging
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
@@ -132,7 +133,8 @@ def run_demo(args: argparse.Namespace, say: Callable[[str], None]) -> DemoResult
         log_every_n_steps=10,
         callbacks=[throughput, *([] if args.json else [RichProgressBar(leave=True)])],
     )
-    trainer.fit(model, datamodule=data)
+    with _cores_left_for_decoding():
+        trainer.fit(model, datamodule=data)
     device = trainer.strategy.root_device
     decoded_on = data.decode_device
     summary = throughput.summary()
@@ -178,6 +180,19 @@ def write_preview(data: ImageDataModule, normalize: Normalize | None, device: to
     captions = [names[label] for label in labels[:_PREVIEW_IMAGES]]
     draw_grid(pixels, captions, columns=10, scale=2).save(path)
     return path
+
+
+@contextmanager
+def _cores_left_for_decoding() -> Iterator[None]:
+    """Let torch compute on half of the cores: its threads spin while they wait for one that DALI has displaced."""
+    import torch
+
+    threads = torch.get_num_threads()
+    torch.set_num_threads(max(1, threads // 2))
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 def _quiet() -> None:
