@@ -41,7 +41,7 @@ inline std::string shape_name(const Tensor& t) {
   std::ostringstream text;
   text << '(';
   for (int64_t d = 0; d < t.dim(); ++d) text << (d ? ", " : "") << t.size(d);
-  text << ')';
+  text << (t.dim() == 1 ? ",)" : ")");
   return text.str();
 }
 

@@ -64,7 +64,7 @@ __device__ __forceinline__ void mirror_four_pixels(const uint32_t* in, uint32_t*
   out[2] = __byte_perm(in[0], in[1], 0x2105);                                 // bytes 5 0 1 2
 }
 
-// 3 * kWords / 3 words of pixels, a multiple of four, in the opposite pixel order.
+// kWords words of RGB pixels (four pixels are three words), in the opposite pixel order.
 template <int kWords>
 __device__ __forceinline__ void mirror_pixels(uint32_t (&words)[kWords]) {
   static_assert(kWords % 3 == 0);

@@ -63,12 +63,17 @@ def check_output_dtype(op: str, dtype: torch.dtype) -> None:
         )
 
 
+def check_normalize_tensors(x: torch.Tensor, flip: torch.Tensor | None, dtype: torch.dtype) -> None:
+    """Check what `normalize` can know while it is traced: everything but the values of mean and std."""
+    check_nhwc_rgb("normalize", x)
+    if flip is not None:
+        check_per_sample("normalize", "flip", flip, x, torch.bool)
+    check_output_dtype("normalize", dtype)
+
+
 def check_normalize(
     x: torch.Tensor, mean: Sequence[float], std: Sequence[float], flip: torch.Tensor | None, dtype: torch.dtype
 ) -> None:
     """Check the arguments of `normalize`."""
-    check_nhwc_rgb("normalize", x)
+    check_normalize_tensors(x, flip, dtype)
     check_mean_std("normalize", mean, std)
-    if flip is not None:
-        check_per_sample("normalize", "flip", flip, x, torch.bool)
-    check_output_dtype("normalize", dtype)

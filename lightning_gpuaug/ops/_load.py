@@ -64,7 +64,8 @@ def _load(path: Path) -> None:
     try:
         torch.ops.load_library(path)  # type: ignore[no-untyped-call]
     except (OSError, RuntimeError) as error:
-        cause = next(iter(str(error).splitlines()), type(error).__name__)
+        linker = error.__cause__ or error  # torch wraps what the dynamic linker said
+        cause = next(iter(str(linker).splitlines()), type(linker).__name__).removeprefix(f"{path}: ")
         raise RuntimeError(
             f"{path} is there but does not load with torch {torch.__version__}: {cause}; rebuild it or remove it"
         ) from error

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import torch
 
 from lightning_gpuaug.ops import reference
-from lightning_gpuaug.ops._checks import check_normalize
+from lightning_gpuaug.ops._checks import check_normalize_tensors
 from lightning_gpuaug.ops._load import NATIVE, native_required
 
 NAMESPACE = "lightning_gpuaug"
@@ -60,7 +60,7 @@ def _normalize_fake(
     dtype: torch.dtype = torch.float32,
     channels_last: bool = True,
 ) -> torch.Tensor:
-    check_normalize(x, mean, std, flip, dtype)
+    check_normalize_tensors(x, flip, dtype)
     return reference.new_images(x, dtype, channels_last)
 
 

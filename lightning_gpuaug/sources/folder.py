@@ -34,7 +34,8 @@ class ImageFolder(Source):
     """
 
     root: str | os.PathLike[str]
-    exclude: str | os.PathLike[str] | Sequence[str] = ()
+    # The sequence first: jsonargparse tries the types in turn, and any list can pass for a str.
+    exclude: Sequence[str] | str | os.PathLike[str] = ()
     strict: bool = False
     class_names: Sequence[str] | None = None
 

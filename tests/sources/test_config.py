@@ -24,5 +24,5 @@ def test_yaml_round_trip(source: Source) -> None:
     path = f"{type(source).__module__}.{type(source).__name__}"
     config = parser.parse_object({"train": {"class_path": path, "init_args": fields}})
     again = parser.parse_string(parser.dump(config))
-    assert parser.instantiate_classes(again).train == source
-    assert parser.instantiate_classes(parser.parse_object({"train": "some/folder"})).train == "some/folder"
+    assert parser.instantiate(again).train == source
+    assert parser.instantiate(parser.parse_object({"train": "some/folder"})).train == "some/folder"

@@ -1,0 +1,171 @@
+"""Images that cannot be decoded: named, replaced in training, left out in evaluation; never a lost step."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from lightning_gpuaug import ImageDataModule
+from lightning_gpuaug.bad_images import BadImageError, BadImageWarning
+from lightning_gpuaug.sources import FileList
+from tests.images import numbered, write_images
+
+
+def broken(folder: Path, count: int, bad: dict[int, bytes]) -> FileList:
+    source = numbered(folder, count)
+    for index, content in bad.items():
+        Path(source.paths[index]).write_bytes(content)
+    return source
+
+
+def module(source: FileList, **options: object) -> ImageDataModule:
+    options = {"batch_size": 2, "image_size": 8, "num_threads": 1, **options}
+    return ImageDataModule(train=source, val=source, **options).setup_for("cpu")  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("stage", ["train", "val"])
+def test_raise_names_the_file(tmp_path: Path, stage: str) -> None:
+    source = broken(tmp_path, 8, {5: b"garbage"})
+    dm = module(source)
+    loader = dm.train_dataloader() if stage == "train" else dm.val_dataloader()
+    with pytest.raises(BadImageError, match=r"000005\.jpg: "):
+        list(loader)
+    dm.teardown("test")
+
+
+def test_substitute_in_evaluation_gives_every_good_sample_once(tmp_path: Path) -> None:
+    dm = module(broken(tmp_path, 8, {5: b"garbage"}), on_bad_image="substitute")
+    loader = dm.val_dataloader()
+    with pytest.warns(BadImageWarning, match=r"left out: .*000005\.jpg: .*1 so far"):
+        first = [t.tolist() for _, t in loader]
+    assert first == [[0, 1], [2, 3], [4], [6, 7]]
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")  # known now: not met again
+        assert [t.tolist() for _, t in loader] == first
+    assert len(loader) == 4
+    assert [Path(path).name for path in dm.bad_images] == ["000005.jpg"]
+    dm.teardown("test")
+
+
+def test_substitute_in_training_keeps_every_batch_full(tmp_path: Path) -> None:
+    dm = module(broken(tmp_path, 8, {5: b"garbage"}), on_bad_image="substitute", seed=3)
+    loader = dm.train_dataloader()
+    with pytest.warns(BadImageWarning, match="replaced"):
+        epochs = [[t.tolist() for _, t in loader] for _ in range(3)]
+    for epoch in epochs:
+        assert [len(step) for step in epoch] == [2] * 4
+        assert {0, 1, 2, 3, 4, 6, 7} == set(sum(epoch, []))
+    dm.teardown("test")
+
+
+def test_a_wholly_bad_step_borrows_from_a_later_one(tmp_path: Path) -> None:
+    source = broken(tmp_path, 7, {2: b"", 3: b"x"})
+    dm = module(source, on_bad_image="substitute")
+    with pytest.warns(BadImageWarning):
+        passes = [[t.tolist() for _, t in dm.val_dataloader()] for _ in range(2)]
+    assert passes[0] == passes[1] == [[0, 1], [4], [5], [6]]
+    dm.teardown("test")
+
+
+def test_no_image_left_is_an_error(tmp_path: Path) -> None:
+    source = broken(tmp_path, 4, dict.fromkeys(range(4), b"x"))
+    dm = module(source, on_bad_image="substitute")
+    for loader in (dm.val_dataloader(), dm.train_dataloader()):
+        with pytest.warns(BadImageWarning), pytest.raises(BadImageError, match="can be decoded"):
+            list(loader)
+    dm.teardown("test")
+
+
+def test_first_batch_and_last_batch_and_many(tmp_path: Path) -> None:
+    bad = dict.fromkeys([0, 1, 6, 9], b"\xff\xd8\xff")
+    dm = module(broken(tmp_path, 10, bad), on_bad_image="substitute", batch_size=4)
+    with pytest.warns(BadImageWarning):
+        assert [t.tolist() for _, t in dm.val_dataloader()] == [[2, 3], [4, 5, 7], [8]]
+    dm.teardown("test")
+
+
+def test_two_ranks_stay_in_step(tmp_path: Path) -> None:
+    source = broken(tmp_path, 9, {4: b"x"})
+    seen = []
+    for rank in range(2):
+        dm = ImageDataModule(
+            val=source, batch_size=2, image_size=8, num_threads=1, on_bad_image="substitute"
+        ).setup_for("cpu", rank, 2)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BadImageWarning)
+            steps = [t.tolist() for _, t in dm.val_dataloader()]
+        assert len(steps) == len(dm.val_dataloader()) == 3
+        assert all(steps)
+        seen += sum(steps, [])
+        dm.teardown("test")
+    assert sorted(seen) == [0, 1, 2, 3, 5, 6, 7, 8]
+
+
+def test_kinds_of_damage_are_told_apart(tmp_path: Path) -> None:
+    good = numbered(tmp_path, 8)
+    whole = Path(good.paths[0]).read_bytes()
+    Image.fromarray(np.zeros((40, 40, 3), np.uint8)).save(tmp_path / "whole.png")
+    png = (tmp_path / "whole.png").read_bytes()
+    Image.fromarray(np.zeros((9, 9), np.uint8)).save(tmp_path / "real.gif")
+    damage = {
+        1: whole[: len(whole) // 2],
+        2: b"",
+        3: b"<!DOCTYPE html><html></html>",
+        4: whole + b"trailing junk",
+        5: png[: len(png) // 2],
+        6: (tmp_path / "real.gif").read_bytes(),
+    }
+    for index, content in damage.items():
+        Path(good.paths[index]).write_bytes(content)
+    dm = module(good, on_bad_image="substitute", batch_size=8)
+    with pytest.warns(BadImageWarning):
+        (_, targets), = dm.val_dataloader()
+    assert targets.tolist() == [0, 4, 7]
+    reasons = {int(Path(path).stem): reason for path, reason in dm.bad_images.items()}
+    for index, word in {1: "truncated JPEG", 2: "empty", 3: "HTML", 5: "truncated PNG", 6: "GIF"}.items():
+        assert word in reasons[index]
+    dm.teardown("test")
+
+
+def test_a_decompression_bomb_is_refused_by_its_header(tmp_path: Path) -> None:
+    """A PNG header that claims 60000×60000: nothing of that size is allocated."""
+    import resource
+    import struct
+    import zlib
+
+    def chunk(kind: bytes, body: bytes) -> bytes:
+        return struct.pack(">I", len(body)) + kind + body + struct.pack(">I", zlib.crc32(kind + body))
+
+    bomb = b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", struct.pack(">IIBBBBB", 60000, 60000, 8, 2, 0, 0, 0))
+    bomb += chunk(b"IDAT", zlib.compress(bytes(1000))) + chunk(b"IEND", b"")
+    source = broken(tmp_path, 4, {2: bomb})
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    for loader in (module(source).val_dataloader(), module(source).train_dataloader()):
+        with pytest.raises(BadImageError, match=r"000002\.jpg: .*60000.60000"):
+            list(loader)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 500_000  # kB
+
+
+def test_a_missing_file_is_named(tmp_path: Path) -> None:
+    source = numbered(tmp_path, 4)
+    dm = module(source)
+    Path(source.paths[3]).unlink()
+    with pytest.raises(BadImageError, match=r"000003\.jpg: .*no such file"):
+        list(dm.val_dataloader())
+
+
+def test_zero_padding_of_paths_is_harmless(tmp_path: Path) -> None:
+    """Names of very different lengths in one batch."""
+    paths = write_images(tmp_path, 2)
+    long = tmp_path / ("é" * 60 + " with spaces.jpg")
+    long.write_bytes(paths[1].read_bytes())
+    (tmp_path / "list.txt").write_text(f"{paths[0]} 0\n{long} 1\n{paths[1]} 2\n")
+    dm = module(FileList(tmp_path / "list.txt"), batch_size=3)
+    (images, targets), = dm.val_dataloader()
+    assert targets.tolist() == [0, 1, 2]
+    assert bool((images[1] == images[2]).all())
+    assert not bool((images[0] == images[1]).all())

@@ -1,0 +1,209 @@
+"""The data module inside Lightning's Trainer, one process."""
+
+from __future__ import annotations
+
+import warnings
+from pathlib import Path
+
+import lightning.pytorch as pl
+import pytest
+import torch
+
+from lightning_gpuaug import ImageDataModule
+from tests.images import numbered
+from tests.tracking import SaveEverywhere, Tracking, trainer
+
+
+@pytest.fixture(autouse=True)
+def _quiet_lightning() -> None:
+    for text in ("does not have many workers", "GPU available", "Starting from v1.9", "LeafSpec", "TreeSpec", "infer the batch indices"):
+        warnings.filterwarnings("ignore", message=f".*{text}.*")
+
+
+def module(folder: Path, n: int, batch_size: int = 2, **options: object) -> ImageDataModule:
+    source = numbered(folder / f"data{n}", n)
+    options = {"val": source, "image_size": 8, "num_threads": 1, **options}
+    return ImageDataModule(train=source, batch_size=batch_size, **options)  # type: ignore[arg-type]
+
+
+def test_the_remainder_is_kept_when_asked(tmp_path: Path) -> None:
+    fit = trainer(tmp_path, max_epochs=3)
+    model = Tracking()
+    fit.fit(model, module(tmp_path, 5, drop_last=False))
+    assert fit.global_step == 9
+    for epoch in range(3):
+        assert sorted(sum((labels for e, labels, _ in model.train_steps if e == epoch), [])) == list(range(5))
+
+
+def test_sanity_check_and_limits(tmp_path: Path) -> None:
+    model = Tracking()
+    trainer(tmp_path, max_epochs=2, limit_val_batches=2, num_sanity_val_steps=1).fit(model, module(tmp_path, 7))
+    assert [labels for _, labels, _ in model.val_steps] == [[0, 1], [2, 3]] * 2
+    model = Tracking()
+    trainer(tmp_path, max_epochs=1, num_sanity_val_steps=2).fit(model, module(tmp_path, 7))
+    assert [labels for _, labels, _ in model.val_steps] == [[0, 1], [2, 3], [4, 5], [6]]
+
+
+def test_limited_training_epochs_are_those_of_whole_ones(tmp_path: Path) -> None:
+    whole, limited = Tracking(), Tracking()
+    trainer(tmp_path, max_epochs=3, limit_val_batches=0).fit(whole, module(tmp_path, 12))
+    trainer(tmp_path, max_epochs=3, limit_train_batches=2, limit_val_batches=0).fit(limited, module(tmp_path, 12))
+    heads = [[s for s in whole.train_steps if s[0] == epoch][:2] for epoch in range(3)]
+    assert limited.train_steps == sum(heads, [])
+
+
+def test_overfit_sees_the_same_batch(tmp_path: Path) -> None:
+    model = Tracking()
+    trainer(tmp_path, max_epochs=3, overfit_batches=1).fit(model, module(tmp_path, 7))
+    assert [labels for _, labels, _ in model.train_steps] == [[0, 1]] * 3
+    assert [labels for _, labels, _ in model.val_steps] == [[0, 1]] * 3
+
+
+def test_validation_in_mid_epoch(tmp_path: Path) -> None:
+    plain, interrupted = Tracking(), Tracking()
+    trainer(tmp_path, max_epochs=2, limit_val_batches=0).fit(plain, module(tmp_path, 12))
+    trainer(tmp_path, max_epochs=2, val_check_interval=0.5).fit(interrupted, module(tmp_path, 12))
+    assert interrupted.train_steps == plain.train_steps
+    assert len(interrupted.val_steps) == 2 * 2 * 6
+
+
+def test_validate_twice_and_test(tmp_path: Path) -> None:
+    dm, run = module(tmp_path, 7), trainer(tmp_path)
+    dm.setup_for("cpu")
+    model = Tracking()
+    results = []
+    for call in (run.validate, run.validate):
+        model.val_steps.clear()
+        call(model, datamodule=dm, verbose=False)
+        results.append([(labels, total) for _, labels, total in model.val_steps])
+    assert results[0] == results[1]
+    assert sum((labels for labels, _ in results[0]), []) == list(range(7))
+
+
+def test_early_stop_and_fit_again(tmp_path: Path) -> None:
+    class Stop(pl.Callback):
+        def on_train_batch_end(self, trainer: pl.Trainer, *args: object) -> None:
+            if trainer.global_step == 4:
+                trainer.should_stop = True
+
+    dm, model = module(tmp_path, 12), Tracking()
+    run = trainer(tmp_path, max_epochs=5, callbacks=[Stop()], limit_val_batches=0)
+    run.fit(model, dm)
+    assert len(model.train_steps) in (4, 6)
+    fresh = Tracking()
+    trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(fresh, dm)  # another trainer starts from the first epoch
+    assert fresh.train_steps == [s for s in model.train_steps if s[0] == 0][: len(fresh.train_steps)] or len(
+        fresh.train_steps
+    ) == 6
+    assert [s[0] for s in fresh.train_steps] == [0] * 6
+
+
+def test_predict_gives_a_row_a_sample(tmp_path: Path) -> None:
+    class Writer(pl.callbacks.BasePredictionWriter):
+        names: list[str] = []  # noqa: RUF012
+
+        def write_on_batch_end(self, trainer, pl_module, prediction, batch_indices, *args) -> None:  # type: ignore[no-untyped-def]
+            self.names += [Path(trainer.datamodule.sample_name(i)).name for i in prediction]
+
+    writer = Writer("batch")
+    dm = module(tmp_path, 5, predict=numbered(tmp_path / "p", 5))
+    rows = trainer(tmp_path, callbacks=[writer]).predict(Tracking(), dm)
+    assert rows == [[0, 1], [2, 3], [4]]
+    assert writer.names == [f"{i:06d}.jpg" for i in range(5)]
+
+
+def test_memory_returns_and_the_loaders_go(tmp_path: Path) -> None:
+    dm = module(tmp_path, 6)
+    trainer(tmp_path, max_epochs=1).fit(Tracking(), dm)
+    assert not dm._loaders
+
+    class Boom(pl.Callback):
+        def on_train_batch_end(self, *args: object) -> None:
+            raise RuntimeError("boom")
+
+    with pytest.raises(RuntimeError, match="boom"):
+        trainer(tmp_path, max_epochs=1, callbacks=[Boom()]).fit(Tracking(), dm)
+    assert not dm._loaders
+
+
+@pytest.mark.parametrize("limit", [{"max_epochs": 3}, {"max_steps": 11, "max_epochs": -1}], ids=["epochs", "steps"])
+@pytest.mark.parametrize("one_cycle", [False, True])
+def test_resume_from_everywhere(tmp_path: Path, limit: dict[str, int], one_cycle: bool) -> None:
+    """Every checkpoint a run can write continues it: same samples, same pixels, same learning rates."""
+    save = SaveEverywhere(tmp_path)
+    straight = Tracking(one_cycle)
+    trainer(tmp_path, callbacks=[save], val_check_interval=3, **limit).fit(straight, module(tmp_path, 8))
+    assert len(straight.train_steps) == limit.get("max_steps", 12)
+    assert {hook for hook, _, _ in save.saved} == {"batch_end", "validation_end", "epoch_end"}
+    for hook, path, done in save.saved:
+        resumed = Tracking(one_cycle)
+        run = trainer(tmp_path, val_check_interval=3, **limit)
+        run.fit(resumed, module(tmp_path, 8), ckpt_path=path)
+        assert resumed.train_steps == straight.train_steps[done:], (hook, done)
+        assert resumed.lrs == straight.lrs[done:], (hook, done)
+        assert run.global_step == len(straight.train_steps), (hook, done)
+
+
+def test_resume_after_an_exception_in_mid_step(tmp_path: Path) -> None:
+    class Boom(pl.Callback):
+        def on_before_optimizer_step(self, trainer: pl.Trainer, *args: object) -> None:
+            if trainer.global_step == 5:
+                trainer.save_checkpoint(tmp_path / "boom.ckpt")
+                raise RuntimeError("boom")
+
+    straight, broken, resumed = Tracking(), Tracking(), Tracking()
+    trainer(tmp_path, max_epochs=3, limit_val_batches=0).fit(straight, module(tmp_path, 8))
+    with pytest.raises(RuntimeError, match="boom"):
+        trainer(tmp_path, max_epochs=3, limit_val_batches=0, callbacks=[Boom()]).fit(broken, module(tmp_path, 8))
+    trainer(tmp_path, max_epochs=3, limit_val_batches=0).fit(
+        resumed, module(tmp_path, 8), ckpt_path=tmp_path / "boom.ckpt"
+    )
+    assert resumed.train_steps == straight.train_steps[5:]
+
+
+def test_resume_with_another_batch_size(tmp_path: Path) -> None:
+    """The step counter moves to where the rest of the epoch begins; every sample once; later epochs are whole."""
+    save = SaveEverywhere(tmp_path)
+    straight = Tracking()
+    trainer(tmp_path, callbacks=[save], max_epochs=2, limit_val_batches=0).fit(straight, module(tmp_path, 24, 2))
+    for batch_size in (1, 3, 4, 6):
+        for hook, path, done in save.saved:
+            if not 0 < done < 12 or hook != "batch_end":
+                continue
+            resumed = Tracking()
+            trainer(tmp_path, max_epochs=2, limit_val_batches=0).fit(
+                resumed, module(tmp_path, 24, batch_size), ckpt_path=path
+            )
+            head = sum((labels for _, labels, _ in straight.train_steps[:done]), [])
+            tail = sum((labels for epoch, labels, _ in resumed.train_steps if epoch == 0), [])
+            assert len(set(head + tail)) == len(head + tail)
+            assert 24 - len(head + tail) < batch_size
+            later = sum((labels for epoch, labels, _ in resumed.train_steps if epoch == 1), [])
+            assert sorted(later) == list(range(24))
+
+
+def test_checkpoints_load_with_weights_only(tmp_path: Path) -> None:
+    save = SaveEverywhere(tmp_path)
+    trainer(tmp_path, callbacks=[save], max_epochs=1, limit_val_batches=0).fit(Tracking(), module(tmp_path, 4))
+    state = torch.load(save.saved[0][1], weights_only=True)
+    assert state["ImageDataModule"]["consumed"] == 2
+
+
+def test_resume_refuses_other_data(tmp_path: Path) -> None:
+    save = SaveEverywhere(tmp_path)
+    trainer(tmp_path, callbacks=[save], max_epochs=1, limit_val_batches=0).fit(Tracking(), module(tmp_path, 4))
+    with pytest.raises(ValueError, match="not the checkpoint's"):
+        trainer(tmp_path, max_epochs=2).fit(Tracking(), module(tmp_path, 6), ckpt_path=save.saved[0][1])
+
+
+def test_setup_refuses_what_cannot_work(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=r'decode="gpu" needs .* CUDA'):
+        trainer(tmp_path, max_epochs=1).fit(Tracking(), module(tmp_path, 4, decode="gpu"))
+    with pytest.raises(ValueError, match="train data: 0 steps"):
+        trainer(tmp_path, max_epochs=1).fit(Tracking(), module(tmp_path, 3, batch_size=8))
+
+
+def test_printing_asks_for_no_loader(tmp_path: Path) -> None:
+    dm = module(tmp_path, 4)
+    assert "batch_size=2" in str(dm)
+    assert not dm._loaders
