@@ -17,7 +17,7 @@ LEVELS = {
     "cli": 5,
     "data": 4, "resume": 4, "classifier": 4, "callbacks": 4,
     "loader": 3, "augment": 3, "bad_images": 3, "hw_decoder": 3,
-    "pipeline": 2, "ops": 2, "plan": 2, "sources": 2, "augment.draw": 2,  # draws are numbers, which the pipeline applies
+    "pipeline": 2, "ops": 2, "plan": 2, "sources": 2, "augment.draw": 2,  # draws are numbers
     "recipe": 1, "cuda_queues": 1,
 }  # fmt: skip
 DOORS = {"nvidia.dali": {"pipeline"}, "timm": {"classifier"}, "torchmetrics": {"classifier"}}

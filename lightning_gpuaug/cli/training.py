@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -40,8 +42,6 @@ EXAMPLES = {
 
 
 _log = logging.getLogger("lightning_gpuaug.config")
-_log.setLevel(logging.DEBUG)
-_log.propagate = False
 
 
 class _DroppedArguments(logging.Handler):
@@ -52,6 +52,21 @@ class _DroppedArguments(logging.Handler):
         message = record.getMessage()
         if "discarding init_args" in message:
             print(f"gpuaug: note: {message}", file=sys.stderr)
+
+
+@contextmanager
+def _dropped_arguments_told() -> Iterator[None]:
+    teller = _DroppedArguments()
+    level, propagate = _log.level, _log.propagate
+    _log.addHandler(teller)
+    _log.setLevel(logging.DEBUG)
+    _log.propagate = False
+    try:
+        yield
+    finally:
+        _log.removeHandler(teller)
+        _log.setLevel(level)
+        _log.propagate = propagate
 
 
 class _HelpFormatter(DefaultHelpFormatter):
@@ -129,12 +144,8 @@ class TrainingCLI(LightningCLI):
             raise TypeError(f"args must be a list of str, got {type(given).__name__}")
         _reject_repeated_options(given)
         self.config = parser.parse_args(given)
-        teller = _DroppedArguments()
-        _log.addHandler(teller)
-        try:
+        with _dropped_arguments_told():
             written = parser.parse_args(given, defaults=False)
-        finally:
-            _log.removeHandler(teller)
         self._written = written.get(str(written.get("subcommand")), written)
 
     def _agreed_num_classes(self, num_classes: int) -> int:
