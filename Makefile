@@ -6,6 +6,7 @@
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
 .PHONY: demo test lint bench clean setup
 
 PYTHON ?= $(or $(shell command -v python3.11),python3)
@@ -17,7 +18,7 @@ export GPUAUG_CUDA_ARCHS
 VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
-NATIVE_SOURCES := $(shell find csrc -type f)
+NATIVE_SOURCES := $(shell find csrc -name CMakeFiles -prune -o \( -name CMakeLists.txt -o -name '*.h' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu' \) -print)
 
 demo: setup
 	$(BIN)/gpuaug demo
@@ -42,13 +43,14 @@ bench: setup
 
 setup: $(VENV)/.ready
 
-# The build uses the environment's own torch headers and tools (no isolation), so those come first.
+# The build uses the environment's own torch headers and tools (no isolation), so those come first. It works in build/
+# and leaves the libraries in lightning_gpuaug/_native.
 $(VENV)/.ready: pyproject.toml $(NATIVE_SOURCES)
 	@echo "setting up $(VENV): a few minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(PIP) --upgrade pip
 	$(PIP) "scikit-build-core>=0.11" "cmake>=3.26" "ninja>=1.11" "torch>=2.11"
-	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation --editable ".[$(DALI),dev]"
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation -C editable.mode=redirect --editable ".[$(DALI),dev]"
 	touch $@
 
 clean:

@@ -14,7 +14,7 @@ import yaml
 from jsonargparse import DefaultHelpFormatter, Namespace, set_loader
 from lightning.pytorch import LightningDataModule, LightningModule
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
-from lightning.pytorch.utilities.rank_zero import rank_zero_only
+from lightning.pytorch.utilities import rank_zero_only
 
 import lightning_gpuaug.sources  # noqa: F401  (short class names in YAML need the classes to be imported)
 from lightning_gpuaug.callbacks import Throughput
@@ -92,7 +92,8 @@ class _Parser(LightningArgumentParser):
             strict_yaml.load(Path(path).read_text(encoding="utf-8"))
         except strict_yaml.DuplicateKeyError as error:
             raise TypeError(f"{path}: {error}") from error
-        return super().parse_path(path, *args, **kwargs)
+        parsed: Namespace = super().parse_path(path, *args, **kwargs)
+        return parsed
 
 
 class TrainingCLI(LightningCLI):
@@ -164,7 +165,8 @@ class TrainingCLI(LightningCLI):
 
     def _refuse_model_unlike_checkpoint(self) -> None:
         # LightningCLI has by now put the checkpoint's hyperparameters over what the user wrote.
-        for key, written in (self._written.get("model.init_args") or Namespace()).items():
+        arguments = self._written.get("model.init_args")
+        for key, written in arguments.items() if arguments else ():
             used = self._configured(f"model.init_args.{key}")
             if written != used:
                 raise UsageError(
