@@ -80,10 +80,10 @@ class ImageDataModule(pl.LightningDataModule):
 
     def __init__(
         self,
-        train: str | os.PathLike[str] | Source | None = None,
-        val: str | os.PathLike[str] | Source | None = None,
-        test: str | os.PathLike[str] | Source | None = None,
-        predict: str | os.PathLike[str] | Source | None = None,
+        train: str | Source | os.PathLike[str] | None = None,
+        val: str | Source | os.PathLike[str] | None = None,
+        test: str | Source | os.PathLike[str] | None = None,
+        predict: str | Source | os.PathLike[str] | None = None,
         batch_size: int = 64,
         eval_batch_size: int | None = None,
         image_size: int = 224,
