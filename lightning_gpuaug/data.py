@@ -14,8 +14,9 @@ from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_gpuaug import cuda_queues, resume
 from lightning_gpuaug.bad_images import OnBadImage
+from lightning_gpuaug.finish import Output
 from lightning_gpuaug.hw_decoder import best_hw_decoder_load
-from lightning_gpuaug.loader import Loader, Output
+from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.pipeline import Decoding, release_memory
 from lightning_gpuaug.plan import Plan
 from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe

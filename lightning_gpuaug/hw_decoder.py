@@ -25,9 +25,10 @@ _measured: dict[tuple[object, ...], float] = {}
 
 
 def best_hw_decoder_load(decoding: Decoding, source: Source) -> Decoding:
-    """`decoding` with the largest of `SHARES` that is about as fast as any, tried for a second or two the first time in a process.
+    """`decoding` with the largest of `SHARES` that is about as fast as any of them.
 
-    Data too small to matter, and decoding on the CPU, are left as they are.
+    The first call of a process tries them, which takes a second or two. Data too small to matter, and
+    decoding on the CPU, are left as they are.
     """
     samples = decoding.batch_size * (_BATCHES + _WARM_UP)
     if decoding.device != "gpu" or getattr(source, "cached", False) or len(source) < samples:

@@ -32,7 +32,7 @@ def philox4x32(key: tuple[int, int], counter: NDArray[np.uint32]) -> NDArray[np.
     Returns:
         (..., 4) uint32, independent uniform words for every distinct (key, counter).
     """
-    c0, c1, c2, c3 = (np.ascontiguousarray(counter[..., i]).astype(np.uint64) for i in range(4))
+    c0, c1, c2, c3 = (counter[..., i].astype(np.uint64) for i in range(4))
     k0, k1 = key
     mask, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     for _ in range(10):
