@@ -33,13 +33,13 @@ lint: setup
 	if command -v clang-format >/dev/null; then clang-format --dry-run --Werror $(filter %.h %.cuh %.cpp %.cu,$(NATIVE_SOURCES)); \
 	else echo "clang-format is not installed: csrc/ not checked"; fi
 
-# Benchmarks that need a GPU say so and are passed over where there is none.
+# A benchmark that needs a GPU has a line saying "needs a CUDA GPU"; where there is none it is named and passed over.
 bench: setup
-	@found=; for script in benchmarks/*.py; do \
-	  [ -e "$$script" ] || continue; found=1; \
-	  if grep -q '^# needs a GPU' "$$script" && ! nvidia-smi >/dev/null 2>&1; then echo "$$script needs a GPU: not run"; \
-	  else echo "== $$script"; $(BIN)/python "$$script"; fi; \
-	done; [ -n "$$found" ] || echo "no benchmarks here"
+	@gpu=$$($(BIN)/python -c 'import torch; print(int(torch.cuda.is_available()))'); \
+	for script in benchmarks/*.py; do \
+	  if [ $$gpu = 0 ] && grep -q "needs a CUDA GPU" $$script; then echo "== $$script needs a CUDA GPU: not run"; \
+	  else echo "== $$script"; $(BIN)/python $$script; fi; \
+	done
 
 setup: $(VENV)/.ready
 

@@ -77,6 +77,6 @@ def load(text: str) -> Any:
     try:
         node = loader.get_single_node()
         _reject_duplicates(node)
-        return None if node is None else loader.construct_document(node)  # type: ignore[no-untyped-call]
+        return None if node is None else loader.construct_document(node)
     finally:
-        loader.dispose()  # type: ignore[no-untyped-call]
+        loader.dispose()
