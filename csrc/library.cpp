@@ -8,6 +8,7 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
   m.def(
       "normalize(Tensor x, float[] mean, float[] std, Tensor? flip=None, ScalarType dtype=float, "
       "bool channels_last=True) -> Tensor");
+  m.def("image_sizes(Tensor paths, bool exif_orientation=False, int threads=1) -> Tensor");
 }
 
 // JSON; lightning_gpuaug.ops.build_info() reads it.

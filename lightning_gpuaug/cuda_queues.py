@@ -21,7 +21,7 @@ _in_force: int | None = None  # what CUDA read when it started; None while it ha
 def request() -> None:
     """Ask for 32 queues unless the user has asked for another number, or CUDA is already running."""
     global _in_force
-    if torch.cuda.is_initialized():
+    if torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         _in_force = _number(os.environ.get(VARIABLE, "8"))
     else:
         os.environ.setdefault(VARIABLE, str(WANTED))

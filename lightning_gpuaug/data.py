@@ -297,9 +297,8 @@ class ImageDataModule(pl.LightningDataModule):
     def _decoding(self, stage: Stage, source: Source) -> Decoding:
         place, training = self._require_place(), stage == "train"
         batch_size = self.batch_size if training else self.eval_batch_size
-        threads = self.num_threads
-        if threads == "auto":
-            threads = max(1, min(16, len(os.sched_getaffinity(0)) // place.local_world))
+        cores = len(os.sched_getaffinity(0)) // place.local_world
+        threads = max(1, min(16, cores)) if self.num_threads == "auto" else self.num_threads
         decoding = Decoding(
             recipe=self.train_recipe if training else self.eval_recipe,
             image_size=self.image_size,
@@ -375,9 +374,13 @@ class ImageDataModule(pl.LightningDataModule):
                 "resume with the same data, or start a new run from the weights alone"
             )
         if self.seed is not None and self.seed != state["seed"]:
-            warnings.warn(f"seed={self.seed} is ignored: the checkpoint continues with its own, {state['seed']}", stacklevel=2)
+            warnings.warn(
+                f"seed={self.seed} is ignored: the checkpoint continues with its own, {state['seed']}", stacklevel=2
+            )
         if repr((self.train_recipe, self.image_size)) != state["recipe"]:
-            warnings.warn("train_recipe or image_size differ from the checkpoint's: same samples, other pixels", stacklevel=2)
+            warnings.warn(
+                "train_recipe or image_size differ from the checkpoint's: same samples, other pixels", stacklevel=2
+            )
         self._restored = state
         self._apply_restored()
 

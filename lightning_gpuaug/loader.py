@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -11,14 +10,13 @@ from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from lightning_gpuaug import ops
-from lightning_gpuaug.augment.draw import draw
 from lightning_gpuaug.bad_images import BadImages, OnBadImage, find_culprits
-from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Paths, Request
+from lightning_gpuaug.pipeline import Decoded, DecodeError, DecodePipeline, Decoding
 from lightning_gpuaug.plan import Indices, Plan
-from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
+from lightning_gpuaug.prepare import Prepared, Preparer
+from lightning_gpuaug.recipe import EvalRecipe
 from lightning_gpuaug.sources import Source
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -65,8 +63,7 @@ class _Order:
 
     place: Place
     indices: Indices
-    request: Request
-    flip: NDArray[np.bool_] | None
+    prepared: Prepared | None
 
 
 class Loader:
@@ -105,9 +102,9 @@ class Loader:
         self._resumed: Place | None = None  # where a restored epoch continues
         self._ahead = Place(0, 0)  # the next batch to start decoding
         self._orders: deque[_Order] = deque()  # batches being decoded, oldest first
-        self._lent: deque[tuple[torch.cuda.Event, Any]] = deque()  # DALI memory that queued kernels still read
+        self._lent: deque[tuple[torch.cuda.Event, Decoded]] = deque()  # DALI memory that queued kernels still read
         self._pipe: DecodePipeline | None = None
-        self._paths: Paths | None = None
+        self._prepare: Preparer | None = None
         self._cached: torch.Tensor | None = None
         self._pass: object | None = None
         self.place = Place(0, 0)
@@ -149,9 +146,7 @@ class Loader:
         if self._lent:
             self._lent[-1][0].synchronize()
             self._lent.clear()
-        if self._pipe is not None:
-            self._pipe.close()
-            self._pipe = None
+        self._drop_pipeline()
         self._orders.clear()
         self._pass = self._cached = None
 
@@ -183,93 +178,89 @@ class Loader:
         with torch.cuda.device(self.output.device):
             return self._finish(*self._decoded(place))
 
-    def _decoded(self, place: Place) -> tuple[_Order, torch.Tensor | None, Any]:
-        """The decoded batch of a place; None for pixels where a cached batch stands for them."""
+    def _decoded(self, place: Place) -> tuple[_Order, Decoded | None]:
+        """The decoded batch of a place; None where a cached batch stands for it."""
         if self._is_cached:
-            return self._plan_order(place), None, None
+            return _Order(place, self.plan.batch(place.epoch, place.step, place.consumed), None), None
         while True:
-            self._go_to(place)
-            assert self._pipe is not None
+            pipe = self._go_to(place)
             try:
-                decoded = self._pipe.pop()
+                decoded = pipe.pop()
             except DecodeError as error:
                 self._find_bad(error)
                 continue
             order = self._orders.popleft()
-            self._pipe.fill()
-            return order, decoded.images, decoded.owner
+            self._fill(pipe)
+            return order, decoded
 
-    def _go_to(self, place: Place) -> None:
+    def _go_to(self, place: Place) -> DecodePipeline:
         """Make the oldest batch being decoded the one of `place`."""
-        if self._orders and self._orders[0].place == place and self._pipe is not None:
-            return
-        if self._pipe is not None and self._orders:
+        if self._pipe is not None and self._orders and self._orders[0].place == place:
+            return self._pipe
+        if self._pipe is not None:
             try:
                 self._pipe.drain()
             except DecodeError:  # of a batch that nobody wants any more; it is met again in its place
-                self._pipe.close()
-                self._pipe = None
+                self._drop_pipeline()
         self._rewind(place)
         if self._pipe is None:
-            self._pipe = DecodePipeline(self.decoding, self._make_request)
+            self._pipe = DecodePipeline(self.decoding)
+        self._fill(self._pipe)
+        return self._pipe
+
+    def _fill(self, pipe: DecodePipeline) -> None:
+        while len(pipe) < self.decoding.prefetch:
+            order = self._plan_order()
+            assert order.prepared is not None
+            pipe.start(order.prepared.request)
+            self._orders.append(order)
 
     def _rewind(self, place: Place) -> None:
         self._orders.clear()
         self._ahead = place
         self.bad.start_from(place.step)
 
-    def _make_request(self) -> Request:
-        """Plan the next batch to decode; the pipeline asks for it."""
+    def _plan_order(self) -> _Order:
+        """Plan the next batch to decode."""
         place = self._ahead
         if place.step >= len(self):
             place = Place(place.epoch + 1, 0)
-        order = self._plan_order(place)
-        self._orders.append(order)
-        self._ahead = Place(place.epoch, place.step + 1, place.consumed)
-        return order.request
-
-    def _plan_order(self, place: Place) -> _Order:
         if place.step == 0:
             self.bad.start_from(0)
+        if self._prepare is None:
+            self._prepare = Preparer(self.source, self.decoding.recipe, self.decoding.image_size)
         indices = self.bad.rows(_Pass(self.plan, place), place.step)
-        crop = flip = None
-        recipe = self.decoding.recipe
-        if isinstance(recipe, TrainRecipe):
-            draws = draw(recipe, indices, place.epoch, self.seed)
-            crop, flip = draws.crop, draws.flip
-        return _Order(place, indices, Request(self._path_table()[indices], crop), flip)
+        self._ahead = Place(place.epoch, place.step + 1, place.consumed)
+        return _Order(place, indices, self._prepare(indices, place.epoch, self.seed))
 
-    def _path_table(self) -> Paths:
-        if self._paths is None:
-            names = [b""] * len(self.source) if self._is_cached else [os.fsencode(path) for path in self.source.paths]
-            # One zero byte more than the longest name, so that every row ends in one.
-            self._paths = np.array(names, dtype=f"S{max(map(len, names)) + 1}")
-        return self._paths
+    def _drop_pipeline(self) -> None:
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
 
     def _find_bad(self, error: DecodeError) -> None:
         """Name the images that broke the pipeline, then plan again from the batch that failed."""
-        assert self._pipe is not None
-        self._pipe.close()
-        self._pipe = None
+        self._drop_pipeline()
         failed = list(self._orders)
         for order in failed:  # the failure is the oldest batch's, unless DALI reported a later one early
-            culprits = find_culprits(self.decoding, order.request, order.indices)
+            assert order.prepared is not None
+            culprits = find_culprits(self.decoding, order.prepared.request, order.indices)
             if culprits:
                 self.bad.register(culprits, {i: self.source.paths[i] for i in culprits})
                 return self._rewind(failed[0].place)
         raise error
 
-    def _finish(self, order: _Order, pixels: torch.Tensor | None, owner: Any) -> Batch:
+    def _finish(self, order: _Order, decoded: Decoded | None) -> Batch:
         """Turn decoded pixels into the network's input, and look up the targets."""
-        device = self.output.device
-        targets = order.indices if self.output.indices else self.source.targets[order.indices]
-        targets = self._to_device(torch.from_numpy(np.ascontiguousarray(targets).copy()))
-        if pixels is None:
+        values = order.indices if self.output.indices else self.source.targets[order.indices]
+        targets = self._to_device(torch.from_numpy(np.array(values)))
+        if decoded is None or order.prepared is None:
             return self._cached_images()[: len(order.indices)], targets
-        flip = None if order.flip is None else self._to_device(torch.from_numpy(order.flip))
-        images = self._normalize(pixels.to(device, non_blocking=True), flip)
-        if pixels.is_cuda:
-            self._lend(owner)
+        mirrored = order.prepared.flip
+        flip = None if mirrored is None else self._to_device(torch.from_numpy(mirrored))
+        images = self._normalize(decoded.images.to(self.output.device, non_blocking=True), flip)
+        if decoded.images.is_cuda:
+            self._lend(decoded)
         return images, targets
 
     def _normalize(self, pixels: torch.Tensor, flip: torch.Tensor | None) -> torch.Tensor:
@@ -284,14 +275,14 @@ class Loader:
             return values.to(self.output.device)
         return values.pin_memory().to(self.output.device, non_blocking=True)
 
-    def _lend(self, owner: Any) -> None:
+    def _lend(self, decoded: Decoded) -> None:
         """Keep DALI's memory until the kernel that reads it, just queued, has run."""
-        event = torch.cuda.Event()
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
         event.record()
-        self._lent.append((event, owner))
+        self._lent.append((event, decoded))
         if len(self._lent) > _MAX_LENT:
             self._lent[0][0].synchronize()
-        while self._lent[0][0].query():
+        while self._lent[0][0].query():  # type: ignore[no-untyped-call]
             self._lent.popleft()
             if not self._lent:
                 break

@@ -64,9 +64,7 @@ def test_every_pass_delivers_what_len_says(data, n: int, batch_size: int, world:
 @given(st.integers(1, 64), st.integers(1, 6), st.integers(1, 4), st.integers(0, 3), st.booleans())
 def test_training_epochs(data, n: int, batch_size: int, world: int, seed: int, drop_last: bool) -> None:
     n = max(n, batch_size * world)
-    modules = [
-        data(n, rank, world, batch_size=batch_size, seed=seed, drop_last=drop_last) for rank in range(world)
-    ]
+    modules = [data(n, rank, world, batch_size=batch_size, seed=seed, drop_last=drop_last) for rank in range(world)]
     loaders = [dm.train_dataloader() for dm in modules]
     for _ in range(3):
         passes = [labels(loader) for loader in loaders]
@@ -253,7 +251,9 @@ def test_data_modules_pickle_and_build_nothing(data) -> None:
 
 def test_memory_is_flat_over_epochs_and_rebuilds(data) -> None:
     def resident() -> int:
-        return int(next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line).split()[1])
+        return int(
+            next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line).split()[1]
+        )
 
     dm = data(16, batch_size=4)
     sizes = []

@@ -16,7 +16,8 @@ NAMESPACE = "lightning_gpuaug"
 # The schemas of csrc/library.cpp, for when that library is not there. A test keeps the two equal.
 SCHEMAS = {
     "normalize": "normalize(Tensor x, float[] mean, float[] std, Tensor? flip=None, ScalarType dtype=float, "
-    "bool channels_last=True) -> Tensor"
+    "bool channels_last=True) -> Tensor",
+    "image_sizes": "image_sizes(Tensor paths, bool exif_orientation=False, int threads=1) -> Tensor",
 }
 
 _warning_lock = threading.Lock()
@@ -36,7 +37,7 @@ def note_fallback(device: torch.device) -> None:
     warnings.warn(
         f"lightning_gpuaug.ops: plain torch (correct, slower) serves {device}: {missing}. "
         "`pip install --no-build-isolation .` builds the native ops.",
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
@@ -64,6 +65,14 @@ def _normalize_fake(
     return reference.new_images(x, dtype, channels_last)
 
 
+def _image_sizes_fallback(paths: torch.Tensor, exif_orientation: bool = False, threads: int = 1) -> torch.Tensor:
+    return paths.new_zeros((paths.shape[0], 2), dtype=torch.int32)  # unknown, all of them
+
+
+def _image_sizes_fake(paths: torch.Tensor, exif_orientation: bool = False, threads: int = 1) -> torch.Tensor:
+    return paths.new_empty((paths.shape[0], 2), dtype=torch.int32)
+
+
 def _register() -> torch.library.Library:
     library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     if NATIVE.cpu is None:
@@ -72,6 +81,8 @@ def _register() -> torch.library.Library:
     # Serves every device without a kernel of its own: the native kernels are registered for CPU and CUDA themselves.
     library.impl("normalize", _normalize_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"{NAMESPACE}::normalize", _normalize_fake, lib=library)
+    library.impl("image_sizes", _image_sizes_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"{NAMESPACE}::image_sizes", _image_sizes_fake, lib=library)
     return library
 
 

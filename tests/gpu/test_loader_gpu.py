@@ -31,7 +31,14 @@ def module(photos: Synthetic) -> Iterator[object]:
     made: list[ImageDataModule] = []
 
     def make(rank: int = 0, world: int = 1, **options: object) -> ImageDataModule:
-        defaults = {"train": photos, "val": photos, "batch_size": 32, "image_size": 64, "num_threads": 4, "decode": "gpu"}
+        defaults = {
+            "train": photos,
+            "val": photos,
+            "batch_size": 32,
+            "image_size": 64,
+            "num_threads": 4,
+            "decode": "gpu",
+        }
         dm = ImageDataModule(**{**defaults, **options}).setup_for("cuda:0", rank, world)  # type: ignore[arg-type]
         made.append(dm)
         return dm
@@ -146,7 +153,10 @@ def test_odd_formats_decode_as_pillow_does(module, tmp_path: Path) -> None:
     folder = tmp_path / "c"
     folder.mkdir()
     for name, image in files.items():
-        image.save(folder / name, **({"progressive": True} if "progressive" in name else {"lossless": True} if "webp" in name else {}))
+        image.save(
+            folder / name,
+            **({"progressive": True} if "progressive" in name else {"lossless": True} if "webp" in name else {}),
+        )
     rgb.save(folder / "named.jpg.png")
     (folder / "named.jpg.png").rename(folder / "png_named.jpg")
     dm = module(train=tmp_path, val=tmp_path, batch_size=4, eval_batch_size=16, dtype="uint8")

@@ -58,7 +58,18 @@ def test_cuda_equals_cpu_at_every_small_width(height):
 
 
 @pytest.mark.parametrize(
-    "shape", [(4, 224, 224), (3, 225, 225), (2, 226, 226), (5, 64, 1), (300, 2, 3), (1, 1, 5000), (70_000, 1, 2)]
+    "shape",
+    [
+        (4, 224, 224),
+        (3, 225, 225),
+        (2, 226, 226),
+        (5, 64, 1),
+        (300, 2, 3),
+        (1, 1, 5000),
+        (70_000, 1, 2),
+        (96, 32, 32),
+        (3, 100, 123),
+    ],
 )
 def test_cuda_equals_cpu_at_larger_shapes(shape):
     x = random_batch(*shape)
