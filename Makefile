@@ -2,7 +2,8 @@
 #
 #   make demo | test | lint | bench | clean
 #
-# Variables: PYTHON (3.11 or newer), DALI (cuda120 | cuda130), GPUAUG_CUDA_ARCHS (compute capabilities to compile for).
+# Variables: PYTHON (3.11 or newer), DALI (cuda120 | cuda130), GPUAUG_CUDA_ARCHS (compute capabilities to compile for),
+# TRAIN (images for make bench).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -33,13 +34,15 @@ lint: setup
 	if command -v clang-format >/dev/null; then clang-format --dry-run --Werror $(filter %.h %.cuh %.cpp %.cu,$(NATIVE_SOURCES)); \
 	else echo "clang-format is not installed: csrc/ not checked"; fi
 
-# A benchmark that needs a GPU has a line saying "needs a CUDA GPU"; where there is none it is named and passed over.
+# What this machine can run; TRAIN=/data/train measures on your own JPEGs, which benchmarks/training.py needs.
 bench: setup
-	@gpu=$$($(BIN)/python -c 'import torch; print(int(torch.cuda.is_available()))'); \
-	for script in benchmarks/*.py; do \
-	  if [ $$gpu = 0 ] && grep -q "needs a CUDA GPU" $$script; then echo "== $$script needs a CUDA GPU: not run"; \
-	  else echo "== $$script"; $(BIN)/python $$script; fi; \
-	done
+	$(BIN)/python -m benchmarks.loader $(if $(TRAIN),--train $(TRAIN))
+	@if ! $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
+	  echo "benchmarks/normalize.py and benchmarks/training.py need a GPU: not run"; exit; \
+	fi; \
+	$(BIN)/python -m benchmarks.normalize; \
+	if [ -n "$(TRAIN)" ]; then $(BIN)/python -m benchmarks.training --train "$(TRAIN)"; \
+	else echo "benchmarks/training.py needs images: make bench TRAIN=/data/train"; fi
 
 setup: $(VENV)/.ready
 
