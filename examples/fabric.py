@@ -1,7 +1,7 @@
 """Lightning Fabric: rank and world go to `setup_for`, and the loaders need no `setup_dataloaders`.
 
 python examples/fabric.py --train data/train
-fabric run --devices 2 examples/fabric.py --train data/train
+python examples/fabric.py --train data/train --devices 2
 """
 
 from __future__ import annotations
