@@ -2,7 +2,8 @@
 #
 #   make demo | test | lint | bench | clean
 #
-# Variables: PYTHON (3.11 or newer), DALI (cuda120 | cuda130), GPUAUG_CUDA_ARCHS (compute capabilities to compile for).
+# Variables: PYTHON (3.11 or newer), DALI (cuda120 | cuda130), GPUAUG_CUDA_ARCHS (compute capabilities to compile for),
+# TRAIN (images for make bench).
 SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
@@ -33,13 +34,15 @@ lint: setup
 	if command -v clang-format >/dev/null; then clang-format --dry-run --Werror $(filter %.h %.cuh %.cpp %.cu,$(NATIVE_SOURCES)); \
 	else echo "clang-format is not installed: csrc/ not checked"; fi
 
-# Benchmarks that need a GPU say so and are passed over where there is none.
+# What this machine can run; TRAIN=/data/train measures on your own JPEGs, which benchmarks/training.py needs.
 bench: setup
-	@found=; for script in benchmarks/*.py; do \
-	  [ -e "$$script" ] || continue; found=1; \
-	  if grep -q '^# needs a GPU' "$$script" && ! nvidia-smi >/dev/null 2>&1; then echo "$$script needs a GPU: not run"; \
-	  else echo "== $$script"; $(BIN)/python "$$script"; fi; \
-	done; [ -n "$$found" ] || echo "no benchmarks here"
+	$(BIN)/python -m benchmarks.loader $(if $(TRAIN),--train $(TRAIN))
+	@if ! $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
+	  echo "benchmarks/normalize.py and benchmarks/training.py need a GPU: not run"; exit; \
+	fi; \
+	$(BIN)/python -m benchmarks.normalize; \
+	if [ -n "$(TRAIN)" ]; then $(BIN)/python -m benchmarks.training --train "$(TRAIN)"; \
+	else echo "benchmarks/training.py needs images: make bench TRAIN=/data/train"; fi
 
 setup: $(VENV)/.ready
 

@@ -59,7 +59,9 @@ def main(args: list[str] | None = None) -> pl.Trainer:
 
     # before:  trainer = pl.Trainer(max_epochs=2)
     throughput = Throughput()  # optional: says how fast it went and whether it waited for data
-    trainer = pl.Trainer(max_epochs=options.epochs, callbacks=[throughput], logger=False, enable_checkpointing=False)
+    trainer = pl.Trainer(
+        max_epochs=options.epochs, devices=1, callbacks=[throughput], logger=False, enable_checkpointing=False
+    )
 
     trainer.fit(YourModel(data.num_classes), datamodule=data)
     print(throughput.summary())

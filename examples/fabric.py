@@ -1,7 +1,7 @@
 """Lightning Fabric: rank and world go to `setup_for`, and the loaders need no `setup_dataloaders`.
 
 python examples/fabric.py --train data/train
-fabric run --devices 2 examples/fabric.py --train data/train
+python examples/fabric.py --train data/train --devices 2
 """
 
 from __future__ import annotations
@@ -23,9 +23,10 @@ def main(args: list[str] | None = None) -> int:
     parser.add_argument("--epochs", type=int, default=2)
     parser.add_argument("--image-size", type=int, default=224)
     parser.add_argument("--batch-size", type=int, default=64)
+    parser.add_argument("--devices", type=int, default=1, help="one process each")
     options = parser.parse_args(args)
 
-    fabric = Fabric()
+    fabric = Fabric(devices=options.devices)
     fabric.launch()
     fabric.seed_everything(0)
 

@@ -14,7 +14,7 @@ COMMANDS = {
     "fit": ("lightning_gpuaug.cli.training", "train a model on image folders, from YAML and the command line"),
     "validate": ("lightning_gpuaug.cli.training", "run one pass over the validation images"),
     "test": ("lightning_gpuaug.cli.training", "run one pass over the test images"),
-    "predict": ("lightning_gpuaug.cli.training", "run the model on unlabelled images"),
+    "predict": ("lightning_gpuaug.cli.training", "run the model on images and write predictions.csv"),
     "demo": ("lightning_gpuaug.cli.demo", "train on handwritten digits and show what the input pipeline did"),
 }
 

@@ -28,6 +28,7 @@ from lightning_gpuaug.cli.errors import (
     message_to_user_behind,
     report,
 )
+from lightning_gpuaug.cli.predictions import write_predictions
 from lightning_gpuaug.data import ImageDataModule
 
 PARSER_MODE = "gpuaug_yaml"
@@ -194,6 +195,18 @@ class TrainingCLI(LightningCLI):
 
     def _configured(self, key: str) -> Any:
         return self.config.get(str(self.subcommand), self.config).get(key)
+
+    def predict(self, **kwargs: Any) -> None:
+        """Run `Trainer.predict`; a `Classifier`'s predictions are written to `predictions.csv`, one file a rank."""
+        batches = self.trainer.predict(**kwargs)
+        data = self.datamodule
+        if not batches or not isinstance(self.model, Classifier) or not isinstance(data, ImageDataModule):
+            return
+        rank, several = self.trainer.global_rank, self.trainer.world_size > 1
+        folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)
+        path = folder / (f"predictions-rank{rank}.csv" if several else "predictions.csv")
+        rows = write_predictions(path, batches, data.sample_name, data.classes)
+        print(f"{rows} predictions written to {path}")
 
 
 def _path(cls: type) -> str:

@@ -12,6 +12,7 @@ from lightning_gpuaug.cli.digits import DigitsTree, write_digits
 BESIDE_THE_POINT = [
     r"(?s).*(deprecated in v4|JsonargparseDeprecationWarning)",
     ".*LeafSpec.*",
+    ".*tensorboardX.*",
     ".*smaller than the logging interval.*",
     "the warm-up of .* steps does not end within the run",
     ".*exists and is not empty.*",

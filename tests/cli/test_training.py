@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import subprocess
 import sys
 from pathlib import Path
@@ -193,6 +194,24 @@ def test_validate_and_resume_from_a_checkpoint(
     error = error_of(capsys, "fit", *longer, "--model.lr=0.5", f"--ckpt_path={checkpoint}")
     assert "model.lr is 0.5" in error
     assert "0.1 in the checkpoint" in error
+
+
+def test_predict_writes_a_row_for_each_image(
+    tree: DigitsTree, tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = [*tiny, f"--trainer.default_root_dir={tmp_path}", "--trainer.logger=false"]
+    assert main(["fit", *run]) == 0
+    (checkpoint,) = tmp_path.rglob("*.ckpt")
+    saved = tmp_path / "config.yaml"
+    assert main(["predict", f"--config={saved}", f"--data.predict={tree.val}", f"--ckpt_path={checkpoint}"]) == 0
+    with (tmp_path / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["file"] for row in rows] == [
+        str(path.relative_to(tree.val)) for path in sorted(tree.val.glob("*/*.jpg"))
+    ]
+    assert {row["class"] for row in rows} <= {str(digit) for digit in range(10)}
+    assert all(0.1 <= float(row["probability"]) <= 1 for row in rows)  # the largest of ten
+    assert f"{len(rows)} predictions written to" in capsys.readouterr().out
 
 
 def test_two_ranks_write_one_config(tiny: list[str], tmp_path: Path) -> None:
