@@ -220,6 +220,8 @@ class ImageDataModule(pl.LightningDataModule):
         device = torch.device(device)
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
+        self.trainer = None  # a Trainer that had this module before has no say any more
+        self._restored = None
         self._place = _Place(device, rank, world, local_world or world)
         self._check(tuple(s for s in STAGES if s in self._given))
         return self

@@ -23,7 +23,7 @@ def write_formats(folder: Path) -> dict[str, Image.Image]:
     """Write one file of each kind; name to what it shows, in RGB."""
     folder.mkdir(parents=True, exist_ok=True)
     rgb, grey = photo(), photo().convert("L")
-    deep = Image.fromarray((np.asarray(grey).astype(np.uint16) * 257))
+    deep = Image.fromarray(np.asarray(grey).astype(np.uint16) * 257)
     saved: dict[str, tuple[Image.Image, dict[str, object]]] = {
         "cmyk.jpg": (rgb.convert("CMYK"), {"quality": 95}),
         "grey.jpg": (grey, {"quality": 95}),
