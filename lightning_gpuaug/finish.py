@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from dataclasses import dataclass
 
@@ -51,6 +52,7 @@ class Finisher:
         self._source, self._output = source, output
         self._normalization = normalize if output.dtype != torch.uint8 else None
         self._lent: deque[tuple[torch.cuda.Event, Decoded]] = deque()  # DALI memory that queued kernels still read
+        weakref.finalize(self, _give_back, self._lent)  # also for a loader that nobody closes
 
     def __call__(self, indices: Indices, decoded: Decoded, flip: NDArray[np.bool_] | None) -> Batch:
         """Finish a batch.
@@ -80,9 +82,7 @@ class Finisher:
 
     def close(self) -> None:
         """Wait until nothing reads DALI's memory any more, and let it go."""
-        if self._lent:
-            self._lent[-1][0].synchronize()
-            self._lent.clear()
+        _give_back(self._lent)
 
     def _to_device(self, values: torch.Tensor) -> torch.Tensor:
         if self._output.device.type != "cuda":
@@ -98,3 +98,9 @@ class Finisher:
             self._lent[0][0].synchronize()
         while self._lent and self._lent[0][0].query():  # type: ignore[no-untyped-call]
             self._lent.popleft()
+
+
+def _give_back(lent: deque[tuple[torch.cuda.Event, Decoded]]) -> None:
+    if lent:
+        lent[-1][0].synchronize()
+        lent.clear()
