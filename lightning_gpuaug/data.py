@@ -494,13 +494,13 @@ class ImageDataModule(pl.LightningDataModule):
 
 def _whole(name: str, value: int, least: int = 1, most: int | None = None) -> int:
     """`value` as an int, NumPy's integers among what it may be."""
-    rule = f"of at least {least}" if most is None else f"in {least}..{most}"
+    rule = f"a whole number of at least {least}" if most is None else f"in {least}..{most} and whole"
     try:
         number = operator.index(value)
     except TypeError:
         number = least - 1
     if isinstance(value, bool) or number < least or (most is not None and number > most):
-        raise ValueError(f"{name} must be a whole number {rule}, got {value!r}")
+        raise ValueError(f"{name} must be {rule}, got {value!r}")
     return number
 
 
