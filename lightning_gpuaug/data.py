@@ -15,7 +15,7 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_gpuaug import cuda_queues, resume
+from lightning_gpuaug import cuda_queues, ops, resume
 from lightning_gpuaug.bad_images import OnBadImage
 from lightning_gpuaug.finish import Output
 from lightning_gpuaug.hw_decoder import best_hw_decoder_load
@@ -367,6 +367,7 @@ class ImageDataModule(pl.LightningDataModule):
             num_threads=threads,
             prefetch=self.prefetch,
             hw_decoder_load=self.hw_decoder_load if self.hw_decoder_load != "auto" else 1.0,
+            packed=training and self.decode_device == "gpu" and ops.backend(place.device) == "native-cuda",
         )
 
     def _seed(self) -> int:

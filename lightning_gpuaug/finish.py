@@ -11,9 +11,10 @@ import torch
 from numpy.typing import NDArray
 
 from lightning_gpuaug import ops
-from lightning_gpuaug.pipeline import Decoded
+from lightning_gpuaug.pipeline import Decoded, Decoding
 from lightning_gpuaug.plan import Indices
-from lightning_gpuaug.recipe import Normalize
+from lightning_gpuaug.prepare import Prepared
+from lightning_gpuaug.recipe import TrainRecipe
 from lightning_gpuaug.sources import Source
 
 Batch = tuple[torch.Tensor, torch.Tensor]
@@ -40,40 +41,67 @@ class Output:
 
 
 class Finisher:
-    """Flips, normalises, casts and lays out batches, and adds their targets, on the current CUDA stream.
+    """Turns decoded pixels into batches on the current CUDA stream: one native op flips, normalises, casts, lays out.
+
+    Where DALI decodes on the GPU, that op also resizes the training images: it takes less of the multiprocessors'
+    time, which the training step needs, than DALI's own resize.
 
     Args:
         source: gives the targets.
-        normalize: mean and std, or None for pixels on the 0..1 scale.
+        decoding: how the pixels come.
         output: what is wanted.
     """
 
-    def __init__(self, source: Source, normalize: Normalize | None, output: Output) -> None:
-        self._source, self._output = source, output
-        self._normalization = normalize if output.dtype != torch.uint8 else None
+    def __init__(self, source: Source, decoding: Decoding, output: Output) -> None:
+        self._source, self._decoding, self._output = source, decoding, output
+        normalize = decoding.recipe.normalize if output.dtype != torch.uint8 else None
+        self._mean = normalize.mean if normalize is not None else None
+        self._std = normalize.std if normalize is not None else None
         self._lent: deque[tuple[torch.cuda.Event, Decoded]] = deque()  # DALI memory that queued kernels still read
         weakref.finalize(self, _give_back, self._lent)  # also for a loader that nobody closes
 
-    def __call__(self, indices: Indices, decoded: Decoded, flip: NDArray[np.bool_] | None) -> Batch:
+    def __call__(self, indices: Indices, decoded: Decoded, prepared: Prepared) -> Batch:
         """Finish a batch.
 
         Args:
             indices: (N,) its samples.
             decoded: their pixels.
-            flip: (N,) bool, which to mirror left to right; None for none.
+            prepared: what was asked of the pipeline, and which samples to mirror.
         """
-        mirrored = None if flip is None else self._to_device(torch.from_numpy(flip))
-        images = self.images(decoded.images.to(self._output.device, non_blocking=True), mirrored)
+        flip = None if prepared.flip is None else self._to_device(torch.from_numpy(prepared.flip))
+        pixels = decoded.images.to(self._output.device, non_blocking=True)
+        if self._decoding.packed:
+            images = self._resized(pixels, prepared.request.size, flip)
+        else:
+            images = self.images(pixels, flip)
         if decoded.images.is_cuda:
             self._lend(decoded)
         return images, self.targets(indices)
 
     def images(self, pixels: torch.Tensor, flip: torch.Tensor | None = None) -> torch.Tensor:
         """(N, H, W, 3) uint8 pixels on the output's device as the network's input."""
-        n = self._normalization
-        mean, std = (n.mean, n.std) if n is not None else (None, None)
         out = self._output
-        return ops.normalize(pixels, mean, std, flip=flip, dtype=out.dtype, channels_last=out.channels_last)
+        return ops.normalize(pixels, self._mean, self._std, flip=flip, dtype=out.dtype, channels_last=out.channels_last)
+
+    def _resized(self, pixels: torch.Tensor, sizes: NDArray[np.int32], flip: torch.Tensor | None) -> torch.Tensor:
+        """Windows of `sizes`, end to end, as the network's input."""
+        recipe, size, out = self._decoding.recipe, self._decoding.image_size, self._output
+        resample = recipe.resample if isinstance(recipe, TrainRecipe) else recipe
+        lengths = sizes.astype(np.int64).prod(axis=1) * 3
+        offsets = np.cumsum(lengths) - lengths
+        return ops.resize_packed(
+            pixels,
+            self._to_device(torch.from_numpy(offsets)),
+            self._to_device(torch.from_numpy(sizes)),
+            (size, size),
+            self._mean,
+            self._std,
+            flip=flip,
+            dtype=out.dtype,
+            channels_last=out.channels_last,
+            interpolation=resample.interpolation,
+            antialias=resample.antialias,
+        )
 
     def targets(self, indices: Indices) -> torch.Tensor:
         """Targets of samples (or their indices, for prediction) on the output's device."""

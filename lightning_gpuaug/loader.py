@@ -107,7 +107,7 @@ class Loader:
         self._pipe: DecodePipeline | None = None
         self._orders: deque[_Order] = deque()  # batches being decoded, oldest first
         self._to_order = Place(0, 0)  # the next batch to start decoding
-        self._finish = Finisher(source, decoding.recipe.normalize, output)
+        self._finish = Finisher(source, decoding, output)
         self._cached: torch.Tensor | None = None
 
     def __len__(self) -> int:
@@ -255,7 +255,7 @@ class Loader:
                 continue
             order = self._orders.popleft()
             self._fill(pipe)
-            return self._finish(order.indices, decoded, order.prepared.flip)
+            return self._finish(order.indices, decoded, order.prepared)
 
     def _go_to(self, place: Place) -> DecodePipeline:
         """Make the oldest batch being decoded the one of `place`."""

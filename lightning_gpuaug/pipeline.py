@@ -18,7 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.dlpack import from_dlpack
 
-from lightning_gpuaug.recipe import EvalRecipe, Interpolation, RandomResizedCrop, TrainRecipe
+from lightning_gpuaug.recipe import EvalRecipe, Interpolation, TrainRecipe
 
 Paths = NDArray[np.bytes_]
 
@@ -40,6 +40,7 @@ class Decoding:
         num_threads: CPU threads of the pipeline.
         prefetch: batches decoded ahead.
         hw_decoder_load: share of JPEGs for the hardware decoder, 0..1; "gpu" only.
+        packed: leave the resizing to `ops.resize_packed`: hand over the decoded windows as they are, end to end.
     """
 
     recipe: TrainRecipe | EvalRecipe
@@ -50,6 +51,7 @@ class Decoding:
     num_threads: int
     prefetch: int = 2
     hw_decoder_load: float = 1.0
+    packed: bool = False
 
 
 @dataclass
@@ -57,7 +59,8 @@ class Decoded:
     """A decoded batch: a view of DALI's memory.
 
     Attributes:
-        images: (N, H, W, 3) uint8 on the CPU or on `device_id`.
+        images: uint8 on the CPU or on `device_id`: (N, image_size, image_size, 3), or, packed, the bytes of all
+            windows (height × width × 3 each) end to end.
         owner: whatever keeps that memory alive; drop it only when no kernel reads `images` any more.
     """
 
@@ -82,6 +85,11 @@ class Request:
     size: NDArray[np.int32]
     part: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
 
+    @property
+    def bytes(self) -> int:
+        """Bytes of all windows."""
+        return int(self.size.astype(np.int64).prod(axis=1).sum()) * 3
+
     def row(self, i: int) -> Request:
         """The batch of one sample of this batch."""
         part = None if self.part is None else (self.part[0][i : i + 1], self.part[1][i : i + 1])
@@ -100,7 +108,7 @@ class DecodePipeline:
     def __init__(self, decoding: Decoding) -> None:
         self.decoding = decoding
         self._pipe: Any = _build(decoding)
-        self._inside: deque[tuple[int, int]] = deque()  # (ticket, rows) of every batch being worked on
+        self._inside: deque[tuple[int, Request]] = deque()  # (ticket, batch) of all that is being worked on
         self._ticket = 0
         self._running = False
 
@@ -118,7 +126,7 @@ class DecodePipeline:
         if request.part is not None:
             self._pipe.feed_input("begin", request.part[0])
             self._pipe.feed_input("end", request.part[1])
-        self._inside.append((self._ticket, rows))
+        self._inside.append((self._ticket, request))
         self._ticket += 1
         # DALI's first schedule_run takes `prefetch` batches at once, each later one a single batch.
         if self._running or len(self._inside) == self.decoding.prefetch:
@@ -131,7 +139,8 @@ class DecodePipeline:
         Raises:
             DecodeError: an image of this batch (or of one behind it) could not be decoded.
         """
-        ticket, rows = self._inside.popleft()
+        ticket, request = self._inside.popleft()
+        rows = len(request.paths)
         stream = torch.cuda.current_stream(self.decoding.device_id) if self.decoding.device == "gpu" else None
         try:
             # Bound to the consumer's stream rather than synchronised with the host: DALI's memory then returns to
@@ -142,7 +151,7 @@ class DecodePipeline:
         got = tickets.as_array().reshape(-1)
         if len(got) != rows or (got != ticket).any():
             raise RuntimeError(f"DALI returned batch {got.tolist()} where batch {ticket} of {rows} rows was due")
-        dense = images.as_tensor()
+        dense = images.as_reshaped_tensor([request.bytes]) if self.decoding.packed else images.as_tensor()
         return Decoded(from_dlpack(dense), (images, dense))
 
     def drain(self) -> None:
@@ -193,7 +202,7 @@ def _build(decoding: Decoding) -> Any:
     from nvidia.dali.pipeline import Pipeline
 
     recipe, gpu, size = decoding.recipe, decoding.device == "gpu", float(decoding.image_size)
-    resample = (recipe.crop or RandomResizedCrop()) if isinstance(recipe, TrainRecipe) else recipe
+    resample = recipe.resample if isinstance(recipe, TrainRecipe) else recipe
     hardware: dict[str, Any] = {"hw_decoder_load": decoding.hw_decoder_load} if gpu else {}
     part: dict[str, Any] = {}
     pipe = Pipeline(
@@ -221,14 +230,15 @@ def _build(decoding: Decoding) -> Any:
         if isinstance(recipe, EvalRecipe):
             part["roi_start"] = fn.external_source(name="begin", dtype=types.FLOAT, ndim=1)
             part["roi_end"] = fn.external_source(name="end", dtype=types.FLOAT, ndim=1)
-        images = fn.resize(
-            pixels,
-            size=(size, size),
-            interp_type=_interp(resample.interpolation),
-            antialias=resample.antialias,
-            **part,
-        )
-        pipe.set_outputs(images, ticket)
+        if not decoding.packed:
+            pixels = fn.resize(
+                pixels,
+                size=(size, size),
+                interp_type=_interp(resample.interpolation),
+                antialias=resample.antialias,
+                **part,
+            )
+        pipe.set_outputs(pixels, ticket)
     pipe.build()
     return pipe
 

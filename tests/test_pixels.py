@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from pathlib import Path
 
 import numpy as np
@@ -12,6 +13,7 @@ from PIL import Image
 from lightning_gpuaug import EvalRecipe, ImageDataModule, RandomResizedCrop, TrainRecipe
 from lightning_gpuaug.augment.draw import draw
 from lightning_gpuaug.augment.window import random_window
+from lightning_gpuaug.loader import Loader
 from tests.format_cases import evaluated, photo, write_formats, write_oriented
 
 
@@ -155,3 +157,24 @@ def test_image_sizes_refuses_bad_input() -> None:
     with pytest.raises(RuntimeError, match="row 1 does not"):
         ops.image_sizes(torch.tensor([[1, 0], [1, 1]], dtype=torch.uint8))
     assert ops.image_sizes(torch.zeros((0, 3), dtype=torch.uint8)).shape == (0, 2)
+
+
+@pytest.mark.parametrize("crop", [RandomResizedCrop(), RandomResizedCrop(interpolation="bicubic"), None])
+def test_resizing_in_the_native_op_gives_the_same_pictures(tmp_path: Path, crop: RandomResizedCrop | None) -> None:
+    """`Decoding.packed`, which the GPU path uses: the windows, resized by `ops.resize_packed` instead of DALI."""
+    (tmp_path / "c").mkdir()
+    for i, (width, height) in enumerate([(90, 60), (60, 90), (64, 64), (200, 31), (1, 1), (120, 80), (300, 200)]):
+        photo(width, height).save(tmp_path / "c" / f"{i}.png")
+    options = {"batch_size": 4, "drop_last": False, "image_size": 32, "train_recipe": TrainRecipe(crop=crop), "seed": 3}
+    plain = module(tmp_path, **options)
+    loader = plain.train_dataloader()
+    packed = Loader(
+        loader.source, loader.plan, dataclasses.replace(loader.decoding, packed=True), loader.output, seed=3
+    )
+    for _ in range(2):
+        for (x, y), (x2, y2) in zip(loader, packed, strict=True):
+            assert torch.equal(y, y2)
+            assert (x.int() - x2.int()).abs().float().mean() < 0.6
+            assert (x.int() - x2.int()).abs().max() <= 6
+    packed.close()
+    plain.teardown("test")

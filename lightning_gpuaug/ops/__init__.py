@@ -7,5 +7,6 @@ from lightning_gpuaug.ops import _register  # noqa: F401  (loads the libraries a
 from lightning_gpuaug.ops._image_sizes import image_sizes
 from lightning_gpuaug.ops._info import backend, build_info
 from lightning_gpuaug.ops._normalize import normalize
+from lightning_gpuaug.ops._resize_packed import resize_packed
 
-__all__ = ["backend", "build_info", "image_sizes", "normalize"]
+__all__ = ["backend", "build_info", "image_sizes", "normalize", "resize_packed"]
