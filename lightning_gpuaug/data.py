@@ -193,9 +193,12 @@ class ImageDataModule(pl.LightningDataModule):
     @property
     def decode_device(self) -> Literal["cpu", "gpu"]:
         """Where DALI decodes; known once the device is (`setup` or `setup_for`)."""
+        return self._decodes_on(self._require_place())
+
+    def _decodes_on(self, place: _Place) -> Literal["cpu", "gpu"]:
         if self.decode != "auto":
             return self.decode
-        return "gpu" if self._require_place().device.type == "cuda" else "cpu"
+        return "gpu" if place.device.type == "cuda" else "cpu"
 
     def _labels(self) -> Source:
         for stage in STAGES:
@@ -270,7 +273,7 @@ class ImageDataModule(pl.LightningDataModule):
             raise ValueError(f"batches can be handed over on the CPU or on CUDA devices, got device {place.device}")
         if self.decode == "gpu" and place.device.type != "cuda":
             raise ValueError(f'decode="gpu" needs batches on a CUDA device, got {place.device}: {_why_no_cuda()}')
-        if self.decode_device == "gpu":
+        if self._decodes_on(place) == "gpu":
             cuda_queues.warn_if_few()
         for stage in stages:
             source = self._source(stage)
@@ -355,19 +358,20 @@ class ImageDataModule(pl.LightningDataModule):
             raise ValueError(f"{stage} data: {error}") from None
 
     def _decoding(self, stage: Stage) -> Decoding:
-        place = self._require_place(stage)
+        place, training = self._require_place(stage), stage == "train"
+        device = self._decodes_on(place)
         cores = len(os.sched_getaffinity(0)) // place.local_world
         threads = max(1, min(16, cores)) if self.num_threads == "auto" else self.num_threads
         return Decoding(
-            recipe=self.train_recipe if stage == "train" else self.eval_recipe,
+            recipe=self.train_recipe if training else self.eval_recipe,
             image_size=self.image_size,
             batch_size=max(2, self._batch_size(stage)),  # batches of one may have to take a second row, see plan.py
-            device="cpu" if self.decode == "cpu" or place.device.type == "cpu" else "gpu",
+            device=device,
             device_id=place.device.index,
             num_threads=threads,
             prefetch=self.prefetch,
             hw_decoder_load=self.hw_decoder_load if self.hw_decoder_load != "auto" else 1.0,
-            packed=training and self.decode_device == "gpu" and ops.backend(place.device) == "native-cuda",
+            packed=training and device == "gpu" and ops.backend(place.device) == "native-cuda",
         )
 
     def _seed(self) -> int:
