@@ -318,7 +318,7 @@ def test_an_error_while_a_batch_is_made_reaches_the_caller_and_the_next_pass_is_
     dm.teardown("test")
 
 
-@pytest.mark.parametrize("where", ["before", "after"])
+@pytest.mark.parametrize("where", ["inside", "after"])
 def test_an_interrupt_in_mid_batch_mixes_nothing_up(data, monkeypatch, where: str) -> None:
     """Ctrl-C between two lines of the loader: no later batch carries another's labels."""
     dm = data(12, batch_size=2, seed=3)
@@ -333,6 +333,8 @@ def test_an_interrupt_in_mid_batch_mixes_nothing_up(data, monkeypatch, where: st
         monkeypatch.undo()
         if where == "after":
             pop(self)
+        else:
+            self._inside.popleft()
         raise KeyboardInterrupt
 
     monkeypatch.setattr(DecodePipeline, "pop", interrupted)
