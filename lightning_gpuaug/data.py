@@ -236,6 +236,9 @@ class ImageDataModule(pl.LightningDataModule):
             callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
             callbacks[:] = [c for c in callbacks if not isinstance(c, resume.ContinueEpoch)]
             callbacks.append(resume.ContinueEpoch(self._resumed_place))
+            if "val" not in self._given and type(self).val_dataloader is ImageDataModule.val_dataloader:
+                # How Lightning tells that there is no validation; it would warn of an empty loader.
+                vars(self)["val_dataloader"] = super().val_dataloader
         self._check((required, *(s for s in others if s in self._given)), place)
 
     def setup_for(
@@ -266,6 +269,7 @@ class ImageDataModule(pl.LightningDataModule):
         """Begin anew: nothing of an earlier run counts."""
         self._close_loaders(STAGES)
         self._fitting = self._restored = self._ended = None
+        vars(self).pop("val_dataloader", None)  # see `setup`
 
     def _check(self, stages: tuple[Stage, ...], place: _Place) -> None:
         self._places.update(dict.fromkeys(stages, place))
@@ -297,9 +301,9 @@ class ImageDataModule(pl.LightningDataModule):
         """Training batches."""
         return self._loader("train")
 
-    def val_dataloader(self) -> Loader | list[Loader]:
-        """Validation batches; under a Trainer, no loader at all when there is no validation data."""
-        return self._loader("val") if "val" in self._given or self.trainer is None else []
+    def val_dataloader(self) -> Loader:
+        """Validation batches."""
+        return self._loader("val")
 
     def test_dataloader(self) -> Loader:
         """Test batches."""
@@ -459,6 +463,7 @@ class ImageDataModule(pl.LightningDataModule):
         self._close_loaders(_STAGES_OF.get(stage, STAGES))
         if stage not in _STAGES_OF or stage == "fit":
             self._fitting = None
+            vars(self).pop("val_dataloader", None)
         release_memory()
 
     def on_exception(self, exception: BaseException) -> None:
@@ -480,7 +485,9 @@ class ImageDataModule(pl.LightningDataModule):
 
     def __getstate__(self) -> dict[str, Any]:
         """Everything but what belongs to this process: the loaders, and the fit that runs."""
-        return {**self.__dict__, "_loaders": {}, "_made": {}, "_fitting": None}
+        state = {**self.__dict__, "_loaders": {}, "_made": {}, "_fitting": None}
+        state.pop("val_dataloader", None)
+        return state
 
     def __deepcopy__(self, memo: dict[int, Any]) -> ImageDataModule:
         """A module of the same settings, which no Trainer has yet."""
