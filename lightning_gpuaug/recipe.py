@@ -6,7 +6,10 @@ checkpoint and read by a person. Errors name the field, the rule and the value r
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Literal
 
 Interpolation = Literal["nearest", "bilinear", "bicubic"]
@@ -21,9 +24,37 @@ def _require(condition: bool, name: str, rule: str, value: object) -> None:
         raise ValueError(f"{name} {rule}, got {value!r}")
 
 
-def _check_range(name: str, value: tuple[float, float], low: float, high: float) -> None:
-    rule = f"must be two numbers a ≤ b with {low:g} < a and b ≤ {high:g}"
-    _require(len(value) == 2 and low < value[0] <= value[1] <= high, name, rule, value)
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _numbers(name: str, value: Sequence[float], count: int, rule: str) -> tuple[float, ...]:
+    """`value` as a tuple of floats, so that recipes from Python and from YAML compare equal."""
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    _require(listed and len(value) == count and all(map(_is_number, value)), name, rule, value)
+    return tuple(map(float, value))
+
+
+def _range(name: str, value: Sequence[float], most: float | None = None) -> tuple[float, float]:
+    rule = "must be two numbers 0 < a ≤ b" + (f" ≤ {most:g}" if most is not None else "")
+    low, high = _numbers(name, value, 2, rule)
+    _require(0 < low <= high and (most is None or high <= most), name, rule, value)
+    return low, high
+
+
+def _check_switch(name: str, value: bool) -> None:
+    _require(isinstance(value, bool), name, "must be True or False", value)
+
+
+def _check_step(name: str, value: object, kind: type) -> None:
+    _require(value is None or isinstance(value, kind), name, f"must be a {kind.__name__} or None", value)
+
+
+def _check_resampling(owner: str, interpolation: str, antialias: bool) -> None:
+    _require(
+        interpolation in INTERPOLATIONS, f"{owner}.interpolation", f"must be one of {INTERPOLATIONS}", interpolation
+    )
+    _check_switch(f"{owner}.antialias", antialias)
 
 
 @dataclass(frozen=True)
@@ -48,10 +79,9 @@ class RandomResizedCrop:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        _check_range("RandomResizedCrop.scale", self.scale, 0.0, 1.0)
-        _check_range("RandomResizedCrop.ratio", self.ratio, 0.0, float("inf"))
-        _require(self.interpolation in INTERPOLATIONS, "RandomResizedCrop.interpolation",
-                 f"must be one of {INTERPOLATIONS}", self.interpolation)  # fmt: skip
+        object.__setattr__(self, "scale", _range("RandomResizedCrop.scale", self.scale, 1.0))
+        object.__setattr__(self, "ratio", _range("RandomResizedCrop.ratio", self.ratio))
+        _check_resampling("RandomResizedCrop", self.interpolation, self.antialias)
 
 
 @dataclass(frozen=True)
@@ -68,9 +98,11 @@ class Normalize:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        _require(len(self.mean) == 3, "Normalize.mean", "must have three numbers", self.mean)
-        _require(len(self.std) == 3 and all(s > 0 for s in self.std), "Normalize.std",
-                 "must have three positive numbers", self.std)  # fmt: skip
+        mean = _numbers("Normalize.mean", self.mean, 3, "must be three numbers")
+        std = _numbers("Normalize.std", self.std, 3, "must be three positive numbers")
+        _require(min(std) > 0, "Normalize.std", "must be three positive numbers", self.std)
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "std", std)
 
 
 @dataclass(frozen=True)
@@ -96,7 +128,11 @@ class TrainRecipe:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        _require(0.0 <= self.hflip <= 1.0, "TrainRecipe.hflip", "must be a probability in 0..1", self.hflip)
+        _check_step("TrainRecipe.crop", self.crop, RandomResizedCrop)
+        _require(_is_number(self.hflip) and 0.0 <= self.hflip <= 1.0, "TrainRecipe.hflip",
+                 "must be a probability in 0..1", self.hflip)  # fmt: skip
+        _check_step("TrainRecipe.normalize", self.normalize, Normalize)
+        _check_switch("TrainRecipe.exif_orientation", self.exif_orientation)
 
 
 @dataclass(frozen=True)
@@ -119,6 +155,9 @@ class EvalRecipe:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        _require(0.0 < self.crop_ratio <= 1.0, "EvalRecipe.crop_ratio", "must be in (0, 1]", self.crop_ratio)
-        _require(self.interpolation in INTERPOLATIONS, "EvalRecipe.interpolation",
-                 f"must be one of {INTERPOLATIONS}", self.interpolation)  # fmt: skip
+        rule = "must be a number in (0, 1]"
+        _require(_is_number(self.crop_ratio) and 0.0 < self.crop_ratio <= 1.0, "EvalRecipe.crop_ratio", rule,
+                 self.crop_ratio)  # fmt: skip
+        _check_resampling("EvalRecipe", self.interpolation, self.antialias)
+        _check_step("EvalRecipe.normalize", self.normalize, Normalize)
+        _check_switch("EvalRecipe.exif_orientation", self.exif_orientation)
