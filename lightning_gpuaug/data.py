@@ -18,7 +18,7 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_gpuaug import cuda_queues, ops, resume
 from lightning_gpuaug.bad_images import OnBadImage
 from lightning_gpuaug.finish import Output
-from lightning_gpuaug.hw_decoder import best_hw_decoder_load
+from lightning_gpuaug.hw_decoder import best_hw_decoder_load, threads_enough
 from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.pipeline import Decoding, release_memory, require_dali
 from lightning_gpuaug.plan import Plan
@@ -87,7 +87,8 @@ class ImageDataModule(pl.LightningDataModule):
         decode: where DALI decodes, "cpu", "gpu", or "auto": the trainer's device.
         dtype: "float32", "float16", "bfloat16", or "uint8" for raw pixels.
         channels_last: memory format of the images.
-        num_threads: CPU threads of a DALI pipeline, or "auto": this process's share of the cores, at most 16.
+        num_threads: CPU threads of a DALI pipeline, or "auto": this process's share of the cores, at most 16, or 4 where
+            a GPU decodes JPEGs in hardware.
         prefetch: batches decoded ahead, at least 1.
         hw_decoder_load: share of JPEGs for the GPU's hardware decoder, 0..1, or "auto": measured at the start.
         drop_last: leave out the training samples that do not fill a step. Evaluation never leaves any out.
@@ -365,7 +366,8 @@ class ImageDataModule(pl.LightningDataModule):
         place, training = self._require_place(stage), stage == "train"
         device = self._decodes_on(place)
         cores = len(os.sched_getaffinity(0)) // place.local_world
-        threads = max(1, min(16, cores)) if self.num_threads == "auto" else self.num_threads
+        most = threads_enough(place.device.index) if self.decode_device == "gpu" else 16
+        threads = max(1, min(most, cores)) if self.num_threads == "auto" else self.num_threads
         return Decoding(
             recipe=self.train_recipe if training else self.eval_recipe,
             image_size=self.image_size,
