@@ -87,8 +87,8 @@ class ImageDataModule(pl.LightningDataModule):
         decode: where DALI decodes, "cpu", "gpu", or "auto": the trainer's device.
         dtype: "float32", "float16", "bfloat16", or "uint8" for raw pixels.
         channels_last: memory format of the images.
-        num_threads: CPU threads of a DALI pipeline, or "auto": this process's share of the cores, at most 16, or 4 where
-            a GPU decodes JPEGs in hardware.
+        num_threads: CPU threads of a DALI pipeline, or "auto": this process's share of the cores, at most 16, or 4
+            where a GPU decodes JPEGs in hardware.
         prefetch: batches decoded ahead, at least 1.
         hw_decoder_load: share of JPEGs for the GPU's hardware decoder, 0..1, or "auto": measured at the start.
         drop_last: leave out the training samples that do not fill a step. Evaluation never leaves any out.

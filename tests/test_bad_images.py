@@ -264,7 +264,7 @@ def test_the_same_bad_image_twice_in_a_batch_is_found_once(tmp_path: Path) -> No
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["here", "worker"])
 def test_bad_images_at_both_ends_of_the_data(tmp_path: Path, ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The last batch is one bad image: the pass that first meets it makes the step all the same, later ones are exact."""
+    """The last batch is one bad image: the pass that first meets it makes its step all the same, the next is exact."""
     monkeypatch.setattr("lightning_gpuaug.data.Loader", partial(Loader, ahead=ahead))
     source = broken(tmp_path, 13, dict.fromkeys([0, 4, 5, 12], b"x"))
     for prefetch in (1, 2, 5):
