@@ -474,7 +474,7 @@ class ImageDataModule(pl.LightningDataModule):
 
     def _close_loaders(self, stages: tuple[Stage, ...]) -> None:
         if "train" in stages and "train" in self._loaders:
-            self._ended = self.state_dict()  # for a checkpoint that is saved when the fit is over
+            self._ended, self._restored = self.state_dict(), None  # for a checkpoint saved when the fit is over
         _ = self.bad_images
         for stage in stages:
             loader = self._loaders.get(stage)
