@@ -87,8 +87,8 @@ class ImageDataModule(pl.LightningDataModule):
         decode: where DALI decodes, "cpu", "gpu", or "auto": the trainer's device.
         dtype: "float32", "float16", "bfloat16", or "uint8" for raw pixels.
         channels_last: memory format of the images.
-        num_threads: CPU threads of a DALI pipeline, or "auto": this process's share of the cores, at most 16, or
-            4 where a GPU decodes JPEGs in hardware.
+        num_threads: CPU threads of a DALI pipeline, or "auto": this process's share of the cores, at most 16, or 4
+            where a GPU decodes JPEGs in hardware.
         prefetch: batches decoded ahead, at least 1.
         hw_decoder_load: share of JPEGs for the GPU's hardware decoder, 0..1, or "auto": measured at the start.
         drop_last: leave out the training samples that do not fill a step. Evaluation never leaves any out.
@@ -474,7 +474,7 @@ class ImageDataModule(pl.LightningDataModule):
 
     def _close_loaders(self, stages: tuple[Stage, ...]) -> None:
         if "train" in stages and "train" in self._loaders:
-            self._ended = self.state_dict()  # for a checkpoint that is saved when the fit is over
+            self._ended, self._restored = self.state_dict(), None  # for a checkpoint saved when the fit is over
         _ = self.bad_images
         for stage in stages:
             loader = self._loaders.get(stage)

@@ -281,16 +281,16 @@ class Loader:
     def _rewind(self, place: Place) -> None:
         self._orders.clear()
         self._to_order = place
-        self.bad.start_from(place.step)
+        self.bad.start_from(place.epoch, place.step)
 
     def _plan_order(self) -> _Order:
         """Plan the next batch to decode."""
         place = self._wrap(self._to_order)
         if place.step == 0:
-            self.bad.start_from(0)
+            self.bad.start_from(place.epoch, 0)
         if self._prepare is None:
             self._prepare = Preparer(self.source, self.decoding.recipe, self.decoding.image_size)
-        indices = self.bad.rows(_Pass(self.plan, place), place.step)
+        indices = self.bad.rows(_Pass(self.plan, place), place.epoch, place.step)
         self._to_order = place.next()
         return _Order(place, indices, self._prepare(indices, place.epoch, self.seed))
 

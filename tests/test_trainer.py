@@ -341,8 +341,11 @@ def test_a_checkpoint_saved_after_the_fit_continues_it(tmp_path: Path, usual: li
     run.validate(Tracking(), dm, verbose=False)
     run.save_checkpoint(tmp_path / "late.ckpt")
     model = Tracking()
-    trainer(tmp_path, max_epochs=3).fit(model, module(tmp_path, 12), ckpt_path=tmp_path / "late.ckpt")
+    run = trainer(tmp_path, max_epochs=3)
+    run.fit(model, module(tmp_path, 12), ckpt_path=tmp_path / "late.ckpt")
     assert model.train_steps == usual[12:]
+    run.save_checkpoint(tmp_path / "later.ckpt")
+    assert torch.load(tmp_path / "later.ckpt")["ImageDataModule"]["epoch"] == 2
     with pytest.raises(ValueError, match="not the checkpoint's"):
         trainer(tmp_path, max_epochs=3).fit(Tracking(), module(tmp_path, 8), ckpt_path=tmp_path / "late.ckpt")
 
