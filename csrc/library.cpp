@@ -8,6 +8,11 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
   m.def(
       "normalize(Tensor x, float[] mean, float[] std, Tensor? flip=None, ScalarType dtype=float, "
       "bool channels_last=True) -> Tensor");
+  m.def(
+      "nms_padded(Tensor boxes, Tensor scores, Tensor? classes, float iou_threshold, int max_out) -> (Tensor, Tensor)");
+  m.def(
+      "soft_nms_padded(Tensor boxes, Tensor scores, float iou_threshold, int method, float sigma, float min_score) -> "
+      "(Tensor, Tensor, Tensor)");
 }
 
 // JSON; lightning_gpuaug.ops.build_info() reads it.

@@ -3,8 +3,17 @@
 Everything here works without the rest of the package. The ops are also `torch.ops.lightning_gpuaug.*`.
 """
 
-from lightning_gpuaug.ops import _register  # noqa: F401  (loads the libraries and completes the ops)
+from lightning_gpuaug.ops import _register, _register_detection  # noqa: F401  (load the libraries, complete the ops)
 from lightning_gpuaug.ops._info import backend, build_info
+from lightning_gpuaug.ops._nms import batched_nms, nms, nms_padded, soft_nms
 from lightning_gpuaug.ops._normalize import normalize
 
-__all__ = ["backend", "build_info", "normalize"]
+__all__ = [
+    "backend",
+    "batched_nms",
+    "build_info",
+    "nms",
+    "nms_padded",
+    "normalize",
+    "soft_nms",
+]
