@@ -13,6 +13,12 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
   m.def(
       "soft_nms_padded(Tensor boxes, Tensor scores, float iou_threshold, int method, float sigma, float min_score) -> "
       "(Tensor, Tensor, Tensor)");
+  m.def(
+      "roi_align(Tensor x, Tensor rois, SymInt out_h, SymInt out_w, float spatial_scale, int sampling_ratio, "
+      "bool aligned) -> Tensor");
+  m.def(
+      "roi_align_backward(Tensor grad, Tensor rois, SymInt images, SymInt height, SymInt width, float spatial_scale, "
+      "int sampling_ratio, bool aligned, bool channels_last) -> Tensor");
 }
 
 // JSON; lightning_gpuaug.ops.build_info() reads it.

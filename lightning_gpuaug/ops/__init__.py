@@ -7,6 +7,7 @@ from lightning_gpuaug.ops import _register, _register_detection  # noqa: F401  (
 from lightning_gpuaug.ops._info import backend, build_info
 from lightning_gpuaug.ops._nms import batched_nms, nms, nms_padded, soft_nms
 from lightning_gpuaug.ops._normalize import normalize
+from lightning_gpuaug.ops._roi_align import roi_align
 
 __all__ = [
     "backend",
@@ -15,5 +16,6 @@ __all__ = [
     "nms",
     "nms_padded",
     "normalize",
+    "roi_align",
     "soft_nms",
 ]
