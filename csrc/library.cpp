@@ -19,6 +19,12 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
   m.def(
       "roi_align_backward(Tensor grad, Tensor rois, SymInt images, SymInt height, SymInt width, float spatial_scale, "
       "int sampling_ratio, bool aligned, bool channels_last) -> Tensor");
+  m.def(
+      "warp(Tensor x, Tensor matrix, SymInt out_h, SymInt out_w, int interpolation, int border, float[] fill, "
+      "bool half_pixel) -> Tensor");
+  m.def(
+      "warp_backward(Tensor grad, Tensor matrix, SymInt height, SymInt width, int interpolation, int border, "
+      "bool half_pixel, bool channels_last) -> Tensor");
 }
 
 // JSON; lightning_gpuaug.ops.build_info() reads it.

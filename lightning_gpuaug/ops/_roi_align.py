@@ -25,8 +25,8 @@ def roi_align(
     """Pool regions of feature maps to one size: RoIAlign (He et al., "Mask R-CNN", 2017), as torchvision defines it.
 
     Each region is cut into `output_size` bins; a bin is the mean of a `sampling_ratio` x `sampling_ratio` grid of
-    bilinear samples. Sums are taken in float32 (float64 for float64). Differentiable in x, twice; not in rois. NCHW and channels_last
-    inputs are read as they lie, and the result has the memory format of x.
+    bilinear samples. Sums are taken in float32 (float64 for float64). Differentiable in x, twice; not in rois. NCHW and
+    channels_last inputs are read as they lie, and the result has the memory format of x.
 
     Args:
         x: features, (N, C, H, W), float32, float16 or bfloat16; float64 on the CPU.
