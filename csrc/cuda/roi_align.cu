@@ -22,25 +22,29 @@ struct Shape {
   int32_t height, width;
   RoiOptions options;
   unsigned blocks_per_roi;
+  FastDivide by_inner;  // bins (NCHW) or packs of channels (channels_last): the faster running half of an item
+  FastDivide by_out_w;
 
   __host__ __device__ int64_t plane() const { return int64_t{height} * width; }
   __host__ __device__ int32_t bins() const { return options.out_h * options.out_w; }
 };
 
-// Where the thread works: a region and an item of it.
+// Where the thread works: a region, and outer * (inner count) + inner in it.
 struct Item {
   int64_t region;
-  int64_t index;
+  int32_t outer, inner;
 
-  __device__ explicit Item(const Shape& shape)
-      : region(blockIdx.x / shape.blocks_per_roi),
-        index(int64_t{blockIdx.x % shape.blocks_per_roi} * kThreads + threadIdx.x) {}
+  __device__ explicit Item(const Shape& shape) : region(blockIdx.x / shape.blocks_per_roi) {
+    const uint32_t index = (blockIdx.x % shape.blocks_per_roi) * kThreads + threadIdx.x;
+    outer = static_cast<int32_t>(shape.by_inner(index));
+    inner = static_cast<int32_t>(index - outer * shape.by_inner.divisor);
+  }
 };
 
 // Calls body(pixel, weight) for the four pixels of each sample of a bin.
 template <typename Body>
 __device__ __forceinline__ void for_each_sample(const Roi<float>& roi, const Shape& shape, int32_t bin, const Body& body) {
-  const int32_t ph = bin / shape.options.out_w, pw = bin - ph * shape.options.out_w;
+  const int32_t ph = static_cast<int32_t>(shape.by_out_w(bin)), pw = bin - ph * shape.options.out_w;
   int32_t y_begin, y_end, x_begin, x_end;
   roi.y.range(ph, shape.height, y_begin, y_end);
   roi.x.range(pw, shape.width, x_begin, x_end);
@@ -65,10 +69,8 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) pool_planes(const T* __restrict__ x, const float* __restrict__ rois,
                                                         T* __restrict__ out, const Shape shape) {
   const Item item(shape);
-  const int32_t bins = shape.bins();
-  const int64_t group = item.index / bins;
-  const int32_t bin = static_cast<int32_t>(item.index - group * bins);
-  const int64_t channel = group * kPlanes;
+  const int32_t bins = shape.bins(), bin = item.inner;
+  const int64_t channel = int64_t{item.outer} * kPlanes;
   if (channel >= shape.channels) return;
   const int32_t planes = static_cast<int32_t>(min(int64_t{kPlanes}, shape.channels - channel));
   const Roi<float> roi = make_roi(rois + 5 * item.region, shape.images, shape.options);
@@ -105,15 +107,14 @@ __global__ void __launch_bounds__(kThreads) pool_pixels(const T* __restrict__ x,
                                                         T* __restrict__ out, const Shape shape) {
   using Values = Pack<T, kCount>;
   const Item item(shape);
-  const int64_t packs = shape.channels / kCount;
-  const int64_t bin = item.index / packs;
-  const int64_t channel = (item.index - bin * packs) * kCount;
+  const int32_t bin = item.outer;
+  const int64_t channel = int64_t{item.inner} * kCount;
   if (bin >= shape.bins()) return;
   const Roi<float> roi = make_roi(rois + 5 * item.region, shape.images, shape.options);
   const T* first = x + roi.batch * shape.channels * shape.plane() + channel;
   float sum[kCount] = {};
   if (roi.good) {
-    for_each_sample(roi, shape, static_cast<int32_t>(bin), [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
+    for_each_sample(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
       Values v[4];
 #pragma unroll
       for (int t = 0; t < 4; ++t) v[t] = *reinterpret_cast<const Values*>(first + pixels[t] * shape.channels);
@@ -135,10 +136,8 @@ template <typename T>
 __global__ void __launch_bounds__(kThreads) spread_planes(const T* __restrict__ grad, const float* __restrict__ rois,
                                                           float* __restrict__ summed, const Shape shape) {
   const Item item(shape);
-  const int32_t bins = shape.bins();
-  const int64_t group = item.index / bins;
-  const int32_t bin = static_cast<int32_t>(item.index - group * bins);
-  const int64_t channel = group * kPlanes;
+  const int32_t bins = shape.bins(), bin = item.inner;
+  const int64_t channel = int64_t{item.outer} * kPlanes;
   if (channel >= shape.channels) return;
   const int32_t planes = static_cast<int32_t>(min(int64_t{kPlanes}, shape.channels - channel));
   const Roi<float> roi = make_roi(rois + 5 * item.region, shape.images, shape.options);
@@ -185,9 +184,8 @@ template <typename T, int kCount>
 __global__ void __launch_bounds__(kThreads) spread_pixels(const T* __restrict__ grad, const float* __restrict__ rois,
                                                           float* __restrict__ summed, const Shape shape) {
   const Item item(shape);
-  const int64_t packs = shape.channels / kCount;
-  const int64_t bin = item.index / packs;
-  const int64_t channel = (item.index - bin * packs) * kCount;
+  const int32_t bin = item.outer;
+  const int64_t channel = int64_t{item.inner} * kCount;
   if (bin >= shape.bins()) return;
   const Roi<float> roi = make_roi(rois + 5 * item.region, shape.images, shape.options);
   if (!roi.good) return;
@@ -197,23 +195,28 @@ __global__ void __launch_bounds__(kThreads) spread_pixels(const T* __restrict__ 
 #pragma unroll
   for (int c = 0; c < kCount; ++c) g[c] = static_cast<float>(from.value[c]) * roi.mean_factor;
   float* first = summed + roi.batch * shape.channels * shape.plane() + channel;
-  for_each_sample(roi, shape, static_cast<int32_t>(bin), [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
+  for_each_sample(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
 #pragma unroll
     for (int t = 0; t < 4; ++t) add_to(first + pixels[t] * shape.channels, g, weights[t]);
   });
 }
 
-// Sets blocks_per_roi for so many items a region, and gives the grid.
-unsigned grid_for(Shape& shape, int64_t items) {
-  const int64_t per_roi = (items + kThreads - 1) / kThreads;
-  if (per_roi * shape.count > INT32_MAX) {
+// Fills in how items are counted: outer * inner of them a region. Gives the grid.
+unsigned grid_for(Shape& shape, int64_t outer, int64_t inner) {
+  const int64_t per_roi = (outer * inner + kThreads - 1) / kThreads;
+  if (outer * inner > INT32_MAX - kThreads || per_roi * shape.count > INT32_MAX) {
     fail("roi_align: too many values for one call: ", shape.count, " regions of ", shape.channels, " channels");
   }
   shape.blocks_per_roi = static_cast<unsigned>(per_roi);
+  shape.by_inner = FastDivide(static_cast<uint32_t>(inner));
   return static_cast<unsigned>(per_roi * shape.count);
 }
 
-int64_t plane_items(const Shape& shape) { return (shape.channels + kPlanes - 1) / kPlanes * shape.bins(); }
+unsigned grid_of_planes(Shape& shape) {
+  return grid_for(shape, (shape.channels + kPlanes - 1) / kPlanes, shape.bins());
+}
+
+unsigned grid_of_packs(Shape& shape, int count) { return grid_for(shape, shape.bins(), shape.channels / count); }
 
 bool can_pack(const Tensor& t, int64_t channels, int count) {
   return channels % count == 0 && reinterpret_cast<uintptr_t>(t.const_data_ptr()) % (count * t.element_size()) == 0;
@@ -234,7 +237,8 @@ Tensor roi_align(const Tensor& x, const Tensor& rois, int64_t out_h, int64_t out
   const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
   const RoiAlignCall call = prepare_roi_align(x, rois, out_h, out_w, scale, sampling_ratio, aligned);
   if (call.out.numel() == 0) return call.out;
-  Shape shape{call.count, call.images, call.channels, call.height, call.width, call.options, 0};
+  Shape shape{call.count, call.images, call.channels, call.height, call.width, call.options, 0, FastDivide(1),
+              FastDivide(static_cast<uint32_t>(call.options.out_w))};
   const float* regions = call.rois.const_data_ptr<float>();
   const cudaStream_t stream = current_stream(x);
   dispatch_narrow_float(x.scalar_type(), [&](auto zero) {
@@ -243,13 +247,13 @@ Tensor roi_align(const Tensor& x, const Tensor& rois, int64_t out_h, int64_t out
     T* out = static_cast<T*>(call.out.mutable_data_ptr());
     constexpr int kCount = 16 / sizeof(T);
     if (!call.channels_last) {
-      const unsigned grid = grid_for(shape, plane_items(shape));
+      const unsigned grid = grid_of_planes(shape);
       pool_planes<T><<<grid, kThreads, 0, stream>>>(in, regions, out, shape);
     } else if (can_pack(call.x, call.channels, kCount)) {
-      const unsigned grid = grid_for(shape, shape.channels / kCount * shape.bins());
+      const unsigned grid = grid_of_packs(shape, kCount);
       pool_pixels<T, kCount><<<grid, kThreads, 0, stream>>>(in, regions, out, shape);
     } else {
-      const unsigned grid = grid_for(shape, shape.channels * shape.bins());
+      const unsigned grid = grid_of_packs(shape, 1);
       pool_pixels<T, 1><<<grid, kThreads, 0, stream>>>(in, regions, out, shape);
     }
   });
@@ -263,7 +267,8 @@ Tensor roi_align_backward(const Tensor& grad, const Tensor& rois, int64_t images
   const RoiAlignBackwardCall call =
       prepare_roi_align_backward(grad, rois, images, height, width, scale, sampling_ratio, aligned, channels_last);
   if (call.grad.numel() == 0 || call.summed.numel() == 0) return call.result();
-  Shape shape{call.count, call.images, call.channels, call.height, call.width, call.options, 0};
+  Shape shape{call.count, call.images, call.channels, call.height, call.width, call.options, 0, FastDivide(1),
+              FastDivide(static_cast<uint32_t>(call.options.out_w))};
   const float* regions = call.rois.const_data_ptr<float>();
   const cudaStream_t stream = current_stream(grad);
   dispatch_narrow_float(grad.scalar_type(), [&](auto zero) {
@@ -272,13 +277,13 @@ Tensor roi_align_backward(const Tensor& grad, const Tensor& rois, int64_t images
     float* summed = call.summed.mutable_data_ptr<float>();
     constexpr int kCount = 4;  // of the sums: 16 bytes
     if (!call.channels_last) {
-      const unsigned grid = grid_for(shape, plane_items(shape));
+      const unsigned grid = grid_of_planes(shape);
       spread_planes<T><<<grid, kThreads, 0, stream>>>(in, regions, summed, shape);
     } else if (can_pack(call.grad, call.channels, kCount)) {
-      const unsigned grid = grid_for(shape, shape.channels / kCount * shape.bins());
+      const unsigned grid = grid_of_packs(shape, kCount);
       spread_pixels<T, kCount><<<grid, kThreads, 0, stream>>>(in, regions, summed, shape);
     } else {
-      const unsigned grid = grid_for(shape, shape.channels * shape.bins());
+      const unsigned grid = grid_of_packs(shape, 1);
       spread_pixels<T, 1><<<grid, kThreads, 0, stream>>>(in, regions, summed, shape);
     }
   });

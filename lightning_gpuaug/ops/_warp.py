@@ -44,8 +44,8 @@ def warp(
         output_size: (height, width) of the result; None: that of x.
         interpolation: `"nearest"`, `"bilinear"`, or `"bicubic"` (Keys, -0.75, as torch; -1 with the border `"pil"`).
         border: what lies outside: `"constant"` (blends with the fill colour), `"replicate"` (aaa|abcd|ddd), `"reflect"`
-            (cba|abcd|dcb), `"reflect101"` (dcb|abcd|cba), or `"pil"`, Pillow's rule: points outside are the fill colour,
-            points inside do not blend with it, uint8 results are truncated.
+            (cba|abcd|dcb), `"reflect101"` (dcb|abcd|cba), or `"pil"`, Pillow's rule: points outside are the fill
+            colour, points inside do not blend with it, uint8 results are truncated.
         fill: the fill colour: one number, or one a channel for up to 32 channels. A point that the matrix sends to
             nowhere (infinite, NaN) has it with every border.
         centre: `"half"`: the centre of pixel i is i + 0.5, so that resizing and flipping need no correction;

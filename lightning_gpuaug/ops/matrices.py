@@ -19,8 +19,7 @@ def _matrix(rows: Sequence[Sequence[Number]]) -> torch.Tensor:
     tensors = [v for row in rows for v in row if isinstance(v, torch.Tensor)]
     device = tensors[0].device if tensors else torch.device("cpu")
     values = [torch.as_tensor(v, dtype=torch.float64, device=device) for row in rows for v in row]
-    shape = torch.broadcast_shapes(*(v.shape for v in values))
-    flat = torch.stack([v.expand(shape) for v in values], -1)
+    flat = torch.stack(torch.broadcast_tensors(*values), -1)  # type: ignore[no-untyped-call]
     return flat.reshape(*flat.shape[:-1], 3, 3).to(torch.float32)
 
 
