@@ -15,8 +15,11 @@
 namespace gpuaug {
 namespace {
 
-constexpr int64_t kRound = 64;
 constexpr int64_t kTile = 512;
+// Boxes settled in a round. Threads meet at the end of each, so with threads there are fewer, longer rounds.
+constexpr int64_t kRoundAlone = 64, kRoundOfThreads = 512;
+// Pairs that are worth waking a second thread: a millisecond or so.
+constexpr int64_t kPairsOfTask = 1 << 21;
 
 // Boxes that are not yet kept or suppressed, best first.
 struct Candidates {
@@ -74,9 +77,10 @@ void keep_greedily(Candidates& c, const IouThreshold& threshold, int64_t limit, 
     suppress(kept, count, c.x1.data(), c.y1.data(), c.x2.data(), c.y2.data(), c.area.data(), c.suppressed.data(), begin,
              end, threshold);
   };
-  std::vector<KeptBox> kept(kRound);
+  const int64_t round = torch::stable::get_num_threads() > 1 ? kRoundOfThreads : kRoundAlone;
+  std::vector<KeptBox> kept(round);
   for (int64_t total = 0; c.size() > 0 && total < limit;) {
-    const int64_t settled = std::min(kRound, c.size());
+    const int64_t settled = std::min(round, c.size());
     int64_t count = 0;
     for (int64_t i = 0; i < settled; ++i) {
       if (c.suppressed[i]) continue;
@@ -86,7 +90,8 @@ void keep_greedily(Candidates& c, const IouThreshold& threshold, int64_t limit, 
       suppress_range(&kept[count], 1, i + 1, settled);
       ++count;
     }
-    torch::stable::parallel_for(settled, c.size(), 4 * kTile, [&](int64_t begin, int64_t end) {
+    const int64_t grain = std::max(kTile, kPairsOfTask / std::max<int64_t>(count, 1));
+    torch::stable::parallel_for(settled, c.size(), grain, [&](int64_t begin, int64_t end) {
       suppress_range(kept.data(), count, begin, end);
     });
     c.compact(settled);

@@ -5,9 +5,9 @@
 
 Where the original is right, results are the same. Deliberate differences, each where it was not:
 
-- `affine_torch` uses each sample's own matrix (the original used the first for the whole batch), rounds coordinates down
-  everywhere (the original rounded towards zero in the first row and column), takes any size (the original's CUDA grid
-  stopped at 66.56 million values), and has a gradient.
+- `affine_torch` uses each sample's own matrix (the original used the first for the whole batch), rounds coordinates
+  down everywhere (the original rounded towards zero in the first row and column), takes any size (the original's CUDA
+  grid stopped at 66.56 million values), and has a gradient.
 - `affine_opencv` needs no OpenCV; it takes colour images too (the original read one channel) and the size of the result
   is an argument (the original always gave 600 x 800). OpenCV before 5 quantises coordinates to 1/32 pixel; this does
   not.

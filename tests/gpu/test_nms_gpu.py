@@ -9,7 +9,7 @@ import torchvision
 from lightning_gpuaug import ops
 from tests.ops.boxes import coco_like, random_boxes
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")]
 
 
 def tied_boxes(n: int, seed: int, grid: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -130,6 +130,7 @@ def test_cuda_graph_replays_on_new_boxes():
         assert torch.equal(indices[: len(expected)].cpu(), expected)
 
 
+@pytest.mark.filterwarnings("default")  # what the compiler says is not ours
 def test_torch_compile_with_cuda_graphs():
     boxes, scores = (t.cuda() for t in random_boxes(700))
     compiled = torch.compile(lambda b, s: ops.nms_padded(b, s, 0.5, 64), fullgraph=True, mode="reduce-overhead")

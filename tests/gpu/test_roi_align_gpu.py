@@ -9,7 +9,7 @@ import torchvision
 from lightning_gpuaug import ops
 from tests.ops.regions import features, pyramid, random_regions
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")]
 LAYOUTS = (torch.contiguous_format, torch.channels_last)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16)
 
@@ -147,6 +147,7 @@ def test_opcheck():
     assert set(torch.library.opcheck(op, (x, rois, 2, 3, 1.0, 2, True), test_utils=tests).values()) == {"SUCCESS"}
 
 
+@pytest.mark.filterwarnings("default")  # what the compiler says is not ours
 def test_torch_compile_trains():
     def loss(x: torch.Tensor, rois: torch.Tensor) -> torch.Tensor:
         return ops.roi_align(x * 2, rois, 3, 0.5, 2, True).square().mean()

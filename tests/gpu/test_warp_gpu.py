@@ -9,7 +9,7 @@ from lightning_gpuaug import ops
 from lightning_gpuaug.ops import matrices
 from tests.ops.test_warp import BORDERS, COLOUR, INTERPOLATIONS, images, perspective, two_matrices
 
-pytestmark = pytest.mark.gpu
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype")]
 LAYOUTS = (torch.contiguous_format, torch.channels_last)
 
 
