@@ -1,8 +1,8 @@
 """nms, roi_align and warp against torchvision, grid_sample and kornia, side by side in one run.
 
-    python benchmarks/detection.py                  # the GPU if there is one
-    python benchmarks/detection.py --device cpu     # nms and roi_align on one and two threads
-    python benchmarks/detection.py --json out.json
+    python -m benchmarks.detection                  # the GPU if there is one
+    python -m benchmarks.detection --device cpu     # nms and roi_align on one and two threads
+    python -m benchmarks.detection --json out.json
 
 On a GPU a figure is the median of 100 CUDA-event timings after 20 warm-ups, over inputs that rotate through more than
 the L2 cache where the op is bound by memory. On the CPU it is the median of the runs that fit in about two seconds.
@@ -23,6 +23,7 @@ import torch
 import torch.nn.functional as F
 import torchvision
 
+from benchmarks.report import environment
 from lightning_gpuaug import ops
 from lightning_gpuaug.ops import matrices
 
@@ -249,8 +250,8 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the rows to this file")
     arguments = parser.parse_args()
     assert ops.backend(arguments.device) == f"native-{arguments.device}", ops.build_info()
-    name = torch.cuda.get_device_name() if arguments.device == "cuda" else "CPU"
-    print(f"{name}, torch {torch.__version__}, torchvision {torchvision.__version__}")
+    about = environment()
+    print(", ".join(f"{key} {value}" for key, value in about.items() if value is not None), flush=True)
     found = []
     for row in rows(arguments.device):
         print(row, flush=True)
@@ -258,7 +259,7 @@ def main() -> None:
     missed = [row["what"] for row in found if row["target"] is not None and row["ratio"] < row["target"]]
     print(f"{len(missed)} of {sum(row['target'] is not None for row in found)} targets missed")
     if arguments.json:
-        arguments.json.write_text(json.dumps({"device": name, "torch": torch.__version__, "rows": found}, indent=1))
+        arguments.json.write_text(json.dumps({"environment": about, "rows": found}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,11 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
   m.def(
       "warp_backward(Tensor grad, Tensor matrix, SymInt height, SymInt width, int interpolation, int border, "
       "bool half_pixel, bool channels_last) -> Tensor");
+  m.def(
+      "resize_packed(Tensor data, Tensor offsets, Tensor sizes, int height, int width, float[] mean, float[] std, "
+      "Tensor? flip=None, ScalarType dtype=float, bool channels_last=True, int interpolation=1, bool antialias=True) "
+      "-> Tensor");
+  m.def("image_sizes(Tensor paths, bool exif_orientation=False, int threads=1) -> Tensor");
 }
 
 // JSON; lightning_gpuaug.ops.build_info() reads it.

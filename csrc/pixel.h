@@ -16,6 +16,13 @@
 #define GPUAUG_HOST_DEVICE inline
 #endif
 
+// For loops that a kernel needs unrolled; host compilers decide for themselves.
+#if defined(__CUDA_ARCH__)
+#define GPUAUG_UNROLL _Pragma("unroll")
+#else
+#define GPUAUG_UNROLL
+#endif
+
 namespace gpuaug {
 
 constexpr int kChannels = 3;

@@ -89,6 +89,11 @@ class TrainRecipe:
     normalize: Normalize | None = field(default_factory=Normalize)
     exif_orientation: bool = False
 
+    @property
+    def resample(self) -> RandomResizedCrop:
+        """Interpolation and antialias of the resize, with or without a random crop."""
+        return self.crop or RandomResizedCrop()
+
     def __post_init__(self) -> None:
         """Validate every field."""
         _require(0.0 <= self.hflip <= 1.0, "TrainRecipe.hflip", "must be a probability in 0..1", self.hflip)

@@ -16,7 +16,11 @@ NAMESPACE = "lightning_gpuaug"
 # The schemas of csrc/library.cpp, for when that library is not there. A test keeps the two equal.
 SCHEMAS = {
     "normalize": "normalize(Tensor x, float[] mean, float[] std, Tensor? flip=None, ScalarType dtype=float, "
-    "bool channels_last=True) -> Tensor"
+    "bool channels_last=True) -> Tensor",
+    "resize_packed": "resize_packed(Tensor data, Tensor offsets, Tensor sizes, int height, int width, float[] mean, "
+    "float[] std, Tensor? flip=None, ScalarType dtype=float, bool channels_last=True, int interpolation=1, "
+    "bool antialias=True) -> Tensor",
+    "image_sizes": "image_sizes(Tensor paths, bool exif_orientation=False, int threads=1) -> Tensor",
 }
 
 _warning_lock = threading.Lock()
@@ -36,7 +40,7 @@ def note_fallback(device: torch.device) -> None:
     warnings.warn(
         f"lightning_gpuaug.ops: plain torch (correct, slower) serves {device}: {missing}. "
         "`pip install --no-build-isolation .` builds the native ops.",
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
@@ -64,6 +68,50 @@ def _normalize_fake(
     return reference.new_images(x, dtype, channels_last)
 
 
+def _resize_packed_fallback(
+    data: torch.Tensor,
+    offsets: torch.Tensor,
+    sizes: torch.Tensor,
+    height: int,
+    width: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    flip: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+    channels_last: bool = True,
+    interpolation: int = 1,
+    antialias: bool = True,
+) -> torch.Tensor:
+    note_fallback(data.device)
+    pixels = reference.resize_packed(data, offsets, sizes, height, width, interpolation, antialias)
+    return reference.normalize(pixels, mean, std, flip, dtype, channels_last)
+
+
+def _resize_packed_fake(
+    data: torch.Tensor,
+    offsets: torch.Tensor,
+    sizes: torch.Tensor,
+    height: int,
+    width: int,
+    mean: Sequence[float],
+    std: Sequence[float],
+    flip: torch.Tensor | None = None,
+    dtype: torch.dtype = torch.float32,
+    channels_last: bool = True,
+    interpolation: int = 1,
+    antialias: bool = True,
+) -> torch.Tensor:
+    return reference.new_images(data.new_empty((offsets.shape[0], height, width, 3)), dtype, channels_last)
+
+
+def _image_sizes_fallback(paths: torch.Tensor, exif_orientation: bool = False, threads: int = 1) -> torch.Tensor:
+    return paths.new_zeros((paths.shape[0], 2), dtype=torch.int32)  # unknown, all of them
+
+
+def _image_sizes_fake(paths: torch.Tensor, exif_orientation: bool = False, threads: int = 1) -> torch.Tensor:
+    return paths.new_empty((paths.shape[0], 2), dtype=torch.int32)
+
+
 def _register() -> torch.library.Library:
     library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     if NATIVE.cpu is None:
@@ -72,6 +120,10 @@ def _register() -> torch.library.Library:
     # Serves every device without a kernel of its own: the native kernels are registered for CPU and CUDA themselves.
     library.impl("normalize", _normalize_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"{NAMESPACE}::normalize", _normalize_fake, lib=library)
+    library.impl("resize_packed", _resize_packed_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"{NAMESPACE}::resize_packed", _resize_packed_fake, lib=library)
+    library.impl("image_sizes", _image_sizes_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"{NAMESPACE}::image_sizes", _image_sizes_fake, lib=library)
     return library
 
 
