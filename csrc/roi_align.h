@@ -64,6 +64,39 @@ struct RoiAxis {
   }
 };
 
+// The pixels of a bin of at most two samples along one axis, each once; a weight of 0 is no pixel.
+template <typename T>
+struct MergedTaps {
+  int32_t at[4] = {0, 0, 0, 0};
+  T weight[4] = {0, 0, 0, 0};
+
+  GPUAUG_HOST_DEVICE MergedTaps(const RoiAxis<T>& axis, int32_t b, int32_t size) {
+    AxisTap<T> tap;
+    bool first = false;
+    if (axis.grid > 0 && axis_tap(axis.sample(b, 0), size, tap)) {
+      at[0] = tap.low, weight[0] = tap.low_weight;
+      at[1] = tap.high, weight[1] = tap.high_weight;
+      first = true;
+    }
+    if (axis.grid > 1 && axis_tap(axis.sample(b, 1), size, tap)) {
+      if (first && tap.low == at[0]) {
+        weight[0] += tap.low_weight;
+      } else if (first && tap.low == at[1]) {
+        weight[1] += tap.low_weight;
+      } else {
+        at[2] = tap.low, weight[2] = tap.low_weight;
+      }
+      if (first && tap.high == at[0]) {
+        weight[0] += tap.high_weight;
+      } else if (first && tap.high == at[1]) {
+        weight[1] += tap.high_weight;
+      } else {
+        at[3] = tap.high, weight[3] = tap.high_weight;
+      }
+    }
+  }
+};
+
 template <typename T>
 struct Roi {
   RoiAxis<T> y, x;

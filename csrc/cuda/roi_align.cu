@@ -41,10 +41,24 @@ struct Item {
   }
 };
 
-// Calls body(pixel, weight) for the four pixels of each sample of a bin.
+// Calls body(pixels, weights) until every pixel of a bin had its weight, four pixels at a time; a weight of 0 is no pixel.
+// Bins of at most 2 x 2 samples have each pixel once: samples closer than a pixel share some.
 template <typename Body>
-__device__ __forceinline__ void for_each_sample(const Roi<float>& roi, const Shape& shape, int32_t bin, const Body& body) {
+__device__ __forceinline__ void for_each_pixel(const Roi<float>& roi, const Shape& shape, int32_t bin, const Body& body) {
   const int32_t ph = static_cast<int32_t>(shape.by_out_w(bin)), pw = bin - ph * shape.options.out_w;
+  if (roi.y.grid <= 2 && roi.x.grid <= 2) {
+    const MergedTaps<float> y(roi.y, ph, shape.height), x(roi.x, pw, shape.width);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      if (y.weight[r] == 0.0f) continue;
+      const int64_t row = int64_t{y.at[r]} * shape.width;
+      const int64_t pixels[4] = {row + x.at[0], row + x.at[1], row + x.at[2], row + x.at[3]};
+      const float weights[4] = {y.weight[r] * x.weight[0], y.weight[r] * x.weight[1], y.weight[r] * x.weight[2],
+                                y.weight[r] * x.weight[3]};
+      body(pixels, weights);
+    }
+    return;
+  }
   int32_t y_begin, y_end, x_begin, x_end;
   roi.y.range(ph, shape.height, y_begin, y_end);
   roi.x.range(pw, shape.width, x_begin, x_end);
@@ -78,13 +92,15 @@ __global__ void __launch_bounds__(kThreads) pool_planes(const T* __restrict__ x,
   const T* first = x + (roi.batch * shape.channels + channel) * plane;
   float sum[kPlanes] = {};
   if (roi.good) {
-    for_each_sample(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
+    for_each_pixel(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
 #pragma unroll
       for (int c = 0; c < kPlanes; ++c) {
         if (c < planes) {
           const T* from = first + c * plane;
 #pragma unroll
-          for (int t = 0; t < 4; ++t) sum[c] = fmaf(weights[t], static_cast<float>(__ldg(from + pixels[t])), sum[c]);
+          for (int t = 0; t < 4; ++t) {
+            if (weights[t] != 0.0f) sum[c] = fmaf(weights[t], static_cast<float>(__ldg(from + pixels[t])), sum[c]);
+          }
         }
       }
     });
@@ -114,12 +130,15 @@ __global__ void __launch_bounds__(kThreads) pool_pixels(const T* __restrict__ x,
   const T* first = x + roi.batch * shape.channels * shape.plane() + channel;
   float sum[kCount] = {};
   if (roi.good) {
-    for_each_sample(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
+    for_each_pixel(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
       Values v[4];
 #pragma unroll
-      for (int t = 0; t < 4; ++t) v[t] = *reinterpret_cast<const Values*>(first + pixels[t] * shape.channels);
+      for (int t = 0; t < 4; ++t) {
+        if (weights[t] != 0.0f) v[t] = *reinterpret_cast<const Values*>(first + pixels[t] * shape.channels);
+      }
 #pragma unroll
       for (int t = 0; t < 4; ++t) {
+        if (weights[t] == 0.0f) continue;
 #pragma unroll
         for (int c = 0; c < kCount; ++c) sum[c] = fmaf(weights[t], static_cast<float>(v[t].value[c]), sum[c]);
       }
@@ -150,13 +169,15 @@ __global__ void __launch_bounds__(kThreads) spread_planes(const T* __restrict__ 
     g[c] = c < planes ? static_cast<float>(__ldg(from + int64_t{c} * bins)) * roi.mean_factor : 0.0f;
   }
   float* first = summed + (roi.batch * shape.channels + channel) * plane;
-  for_each_sample(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
+  for_each_pixel(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
 #pragma unroll
     for (int c = 0; c < kPlanes; ++c) {
       if (c < planes) {
         float* to = first + c * plane;
 #pragma unroll
-        for (int t = 0; t < 4; ++t) atomicAdd(to + pixels[t], weights[t] * g[c]);
+        for (int t = 0; t < 4; ++t) {
+          if (weights[t] != 0.0f) atomicAdd(to + pixels[t], weights[t] * g[c]);
+        }
       }
     }
   });
@@ -195,9 +216,11 @@ __global__ void __launch_bounds__(kThreads) spread_pixels(const T* __restrict__ 
 #pragma unroll
   for (int c = 0; c < kCount; ++c) g[c] = static_cast<float>(from.value[c]) * roi.mean_factor;
   float* first = summed + roi.batch * shape.channels * shape.plane() + channel;
-  for_each_sample(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
+  for_each_pixel(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
 #pragma unroll
-    for (int t = 0; t < 4; ++t) add_to(first + pixels[t] * shape.channels, g, weights[t]);
+    for (int t = 0; t < 4; ++t) {
+      if (weights[t] != 0.0f) add_to(first + pixels[t] * shape.channels, g, weights[t]);
+    }
   });
 }
 
