@@ -8,6 +8,10 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
   m.def(
       "normalize(Tensor x, float[] mean, float[] std, Tensor? flip=None, ScalarType dtype=float, "
       "bool channels_last=True) -> Tensor");
+  m.def("record_layout() -> str");
+  m.def(
+      "augment(Tensor x, Tensor params, float[] mean, float[] std, ScalarType dtype=float, bool channels_last=True, "
+      "int chains=1) -> Tensor");
 }
 
 // JSON; lightning_gpuaug.ops.build_info() reads it.
