@@ -116,31 +116,48 @@ GPUAUG_HOST_DEVICE Rgb turned_hue(Rgb p, float turn) {
   return {static_cast<int>(red * 255.999f), static_cast<int>(green * 255.999f), static_cast<int>(blue * 255.999f)};
 }
 
-// Ops that mix the channels of one pixel.
-GPUAUG_HOST_DEVICE Rgb mixed_channels(const Op& op, Rgb p) {
+GPUAUG_HOST_DEVICE Rgb saturated(Rgb p, float ratio, float rest, bool pil) {
+  if (pil) {
+    const float gray = static_cast<float>(pil_gray_of(p));
+    return {pil_blended(p.r, gray, ratio), pil_blended(p.g, gray, ratio), pil_blended(p.b, gray, ratio)};
+  }
+  const float gray = static_cast<float>(gray_of(p));
+  return {blended(p.r, gray, ratio, rest), blended(p.g, gray, ratio, rest), blended(p.b, gray, ratio, rest)};
+}
+
+GPUAUG_HOST_DEVICE Rgb transformed(const Op& op, Rgb p) {
+  const float r = static_cast<float>(p.r), g = static_cast<float>(p.g), b = static_cast<float>(p.b);
+  const auto row = [&](int i) {
+    return rounded_byte(fmaf(op.number(i), r, fmaf(op.number(i + 1), g, fmaf(op.number(i + 2), b, op.number(i + 3)))));
+  };
+  return {row(0), row(4), row(8)};
+}
+
+// Ops that mix the channels of a pixel.
+template <int kCount>
+GPUAUG_HOST_DEVICE void mix_channels(const Op& op, Rgb (&pixels)[kCount]) {
+  const bool pil = op.has(kOpFlagPilGray);
   switch (op.opcode()) {
     case kOpSaturation: {
       const float ratio = op.number(0), rest = op.number(1);
-      if (op.has(kOpFlagPilGray)) {
-        const float gray = static_cast<float>(pil_gray_of(p));
-        return {pil_blended(p.r, gray, ratio), pil_blended(p.g, gray, ratio), pil_blended(p.b, gray, ratio)};
+      for (Rgb& p : pixels) p = saturated(p, ratio, rest, pil);
+      break;
+    }
+    case kOpHue: {
+      const float turn = op.number(0);
+      for (Rgb& p : pixels) p = turned_hue(p, turn);
+      break;
+    }
+    case kOpGrayscale:
+      for (Rgb& p : pixels) {
+        const int gray = pil ? pil_gray_of(p) : gray_of(p);
+        p = {gray, gray, gray};
       }
-      const float gray = static_cast<float>(gray_of(p));
-      return {blended(p.r, gray, ratio, rest), blended(p.g, gray, ratio, rest), blended(p.b, gray, ratio, rest)};
-    }
-    case kOpHue: return turned_hue(p, op.number(0));
-    case kOpGrayscale: {
-      const int gray = op.has(kOpFlagPilGray) ? pil_gray_of(p) : gray_of(p);
-      return {gray, gray, gray};
-    }
-    case kOpColorMatrix: {
-      const float r = static_cast<float>(p.r), g = static_cast<float>(p.g), b = static_cast<float>(p.b);
-      const auto row = [&](int i) {
-        return rounded_byte(fmaf(op.number(i), r, fmaf(op.number(i + 1), g, fmaf(op.number(i + 2), b, op.number(i + 3)))));
-      };
-      return {row(0), row(4), row(8)};
-    }
-    default: return p;
+      break;
+    case kOpColorMatrix:
+      for (Rgb& p : pixels) p = transformed(op, p);
+      break;
+    default: break;
   }
 }
 

@@ -29,6 +29,7 @@ struct Erase {
   Rectangle where;
   float value[kChannels];
 
+  Erase() = default;
   // `unit` brings erased values from the normalised image's units into the result's.
   GPUAUG_HOST_DEVICE Erase(const int32_t* record, int height, int width, const ChannelAffine& unit) {
     const int32_t flags = has_version(record) ? record[kWordFlags] : 0;
@@ -53,6 +54,7 @@ struct Mix {
   float own;        // share of the sample itself
   Rectangle where;  // CutMix
 
+  Mix() = default;
   GPUAUG_HOST_DEVICE Mix(const int32_t* record, int64_t samples, int height, int width) {
     const int32_t flags = has_version(record) ? record[kWordFlags] : 0;
     blend = (flags & kFlagMixUp) != 0;

@@ -72,7 +72,7 @@ GPUAUG_HOST_DEVICE Point source_of(const Warp& w, int column, int row) {
 }
 
 // The index that a border mode puts in the place of i; `constant` leaves it, for the caller to test.
-GPUAUG_HOST_DEVICE int bordered(int i, int size, int border) {
+GPUAUG_OUT_OF_LINE int bordered(int i, int size, int border) {
   if (i >= 0 && i < size) return i;
   switch (border) {
     case kReplicate:

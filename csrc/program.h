@@ -129,16 +129,17 @@ GPUAUG_HOST_DEVICE void plan_stages(const Ops& ops, const Pass& pass, Stages& st
   }
 }
 
-GPUAUG_HOST_DEVICE Rgb through_stages(const Stages& stages, const uint8_t* tables, Rgb p) {
+GPUAUG_HOST_DEVICE Rgb looked_up(const uint8_t* table, Rgb p) { return {table[p.r], table[256 + p.g], table[512 + p.b]}; }
+
+template <int kCount>
+GPUAUG_HOST_DEVICE void through_stages(const Stages& stages, const uint8_t* tables, Rgb (&pixels)[kCount]) {
   for (int s = 0; s < stages.count; ++s) {
     if (stages.stage[s].table) {
-      const uint8_t* table = tables + s * kTableBytes;
-      p = {table[p.r], table[256 + p.g], table[512 + p.b]};
+      for (Rgb& p : pixels) p = looked_up(tables + s * kTableBytes, p);
     } else {
-      p = mixed_channels(stages.stage[s].op, p);
+      mix_channels(stages.stage[s].op, pixels);
     }
   }
-  return p;
 }
 
 }  // namespace gpuaug

@@ -132,9 +132,13 @@ void run_program(const int32_t* record, int chain, bool chained, const Image& so
       if (stages.count == 0) {
         sweep(image, pixel, out, [](Rgb p) { return p; });
       } else if (stages.count == 1 && stages.stage[0].table) {
-        sweep(image, pixel, out, [=](Rgb p) { return Rgb{tables[p.r], tables[256 + p.g], tables[512 + p.b]}; });
+        sweep(image, pixel, out, [=](Rgb p) { return looked_up(tables, p); });
       } else {
-        sweep(image, pixel, out, [&](Rgb p) { return through_stages(stages, tables, p); });
+        sweep(image, pixel, out, [&](Rgb p) {
+          Rgb one[1] = {p};
+          through_stages(stages, tables, one);
+          return one[0];
+        });
       }
     });
   }
