@@ -4,7 +4,8 @@ Everything here works without the rest of the package. The ops are also `torch.o
 """
 
 from lightning_gpuaug.ops import _register  # noqa: F401  (loads the libraries and completes the ops)
+from lightning_gpuaug.ops._augment import augment, check_records
 from lightning_gpuaug.ops._info import backend, build_info
 from lightning_gpuaug.ops._normalize import normalize
 
-__all__ = ["backend", "build_info", "normalize"]
+__all__ = ["augment", "backend", "build_info", "check_records", "normalize"]

@@ -7,6 +7,8 @@ from collections.abc import Sequence
 
 import torch
 
+from lightning_gpuaug.ops.record import LONGEST_SIDE, MAX_CHAINS, WORDS
+
 OUTPUT_DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
 # The smallest float64 that rounds to infinity as a float32.
 _FLOAT32_OVERFLOW = 2.0**128 - 2.0**103
@@ -77,3 +79,31 @@ def check_normalize(
     """Check the arguments of `normalize`."""
     check_normalize_tensors(x, flip, dtype)
     check_mean_std("normalize", mean, std)
+
+
+def check_augment_tensors(op: str, x: torch.Tensor, params: torch.Tensor, dtype: torch.dtype, chains: int) -> None:
+    """Check what `augment` can know while it is traced."""
+    check_nhwc_rgb(op, x)
+    if max(x.shape[1:3]) > LONGEST_SIDE:
+        raise ValueError(f"{op}: x must have H and W of at most {LONGEST_SIDE}, got {tuple(x.shape)}")
+    if not isinstance(params, torch.Tensor):
+        raise ValueError(f"{op}: params must be a tensor, got {type(params).__name__}")
+    if params.dtype != torch.int32:
+        raise ValueError(f"{op}: params must be torch.int32, got {params.dtype}")
+    if tuple(params.shape) != (x.shape[0], WORDS):
+        raise ValueError(
+            f"{op}: params must have shape ({x.shape[0]}, {WORDS}), a record a sample, got {tuple(params.shape)}"
+        )
+    if params.device != x.device:
+        raise ValueError(f"{op}: params must be on the device of x ({x.device}), got {params.device}")
+    check_output_dtype(op, dtype)
+    if not 0 <= chains <= MAX_CHAINS:
+        raise ValueError(f"{op}: chains must be 0..{MAX_CHAINS}, got {chains}")
+
+
+def check_augment(
+    x: torch.Tensor, params: torch.Tensor, mean: Sequence[float], std: Sequence[float], dtype: torch.dtype, chains: int
+) -> None:
+    """Check the arguments of `augment`, but not what the records say."""
+    check_augment_tensors("augment", x, params, dtype, chains)
+    check_mean_std("augment", mean, std)

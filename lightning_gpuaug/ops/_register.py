@@ -8,15 +8,17 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_gpuaug.ops import reference
-from lightning_gpuaug.ops._checks import check_normalize_tensors
+from lightning_gpuaug.ops import reference, reference_augment
+from lightning_gpuaug.ops._checks import check_augment_tensors, check_normalize_tensors
 from lightning_gpuaug.ops._load import NATIVE, native_required
 
 NAMESPACE = "lightning_gpuaug"
 # The schemas of csrc/library.cpp, for when that library is not there. A test keeps the two equal.
 SCHEMAS = {
     "normalize": "normalize(Tensor x, float[] mean, float[] std, Tensor? flip=None, ScalarType dtype=float, "
-    "bool channels_last=True) -> Tensor"
+    "bool channels_last=True) -> Tensor",
+    "augment": "augment(Tensor x, Tensor params, float[] mean, float[] std, ScalarType dtype=float, "
+    "bool channels_last=True, int chains=1) -> Tensor",
 }
 
 _warning_lock = threading.Lock()
@@ -64,6 +66,32 @@ def _normalize_fake(
     return reference.new_images(x, dtype, channels_last)
 
 
+def _augment_fallback(
+    x: torch.Tensor,
+    params: torch.Tensor,
+    mean: Sequence[float],
+    std: Sequence[float],
+    dtype: torch.dtype = torch.float32,
+    channels_last: bool = True,
+    chains: int = 1,
+) -> torch.Tensor:
+    note_fallback(x.device)
+    return reference_augment.augment(x, params, mean, std, dtype, channels_last, chains)
+
+
+def _augment_fake(
+    x: torch.Tensor,
+    params: torch.Tensor,
+    mean: Sequence[float],
+    std: Sequence[float],
+    dtype: torch.dtype = torch.float32,
+    channels_last: bool = True,
+    chains: int = 1,
+) -> torch.Tensor:
+    check_augment_tensors("augment", x, params, dtype, chains)
+    return reference.new_images(x, dtype, channels_last)
+
+
 def _register() -> torch.library.Library:
     library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     if NATIVE.cpu is None:
@@ -72,6 +100,8 @@ def _register() -> torch.library.Library:
     # Serves every device without a kernel of its own: the native kernels are registered for CPU and CUDA themselves.
     library.impl("normalize", _normalize_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"{NAMESPACE}::normalize", _normalize_fake, lib=library)
+    library.impl("augment", _augment_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"{NAMESPACE}::augment", _augment_fake, lib=library)
     return library
 
 
