@@ -40,7 +40,7 @@ GPUAUG_HOST_DEVICE void read_ops(const int32_t* record, int chain, bool chained,
   Op op;
   int current = 0;
   while (reader.next(op)) {
-    if (!chained || current == chain) ops.op[ops.count++] = op;
+    if (op.opcode() != kOpNone && (!chained || current == chain)) ops.op[ops.count++] = op;
     if (chained && op.has(kOpFlagChainEnd)) ++current;
   }
 }

@@ -189,7 +189,7 @@ struct Op {
   }
 };
 
-// Walks the ops of a program; stops at its end, at an unknown opcode and at an op whose parameters would leave the record.
+// Walks the ops of a program (kOpNone too, where its head carries a flag); stops at its end, at an unknown opcode and at an op whose parameters would leave the record.
 struct OpReader {
   const int32_t* program;
   int at = 0;
@@ -199,8 +199,8 @@ struct OpReader {
   GPUAUG_HOST_DEVICE bool next(Op& op) {
     while (at < kProgramWords) {
       const int32_t head = program[at++];
+      if (head == 0) continue;
       const int opcode = head & 0xff;
-      if (opcode == kOpNone) continue;
       const int count = parameters_of(opcode);
       if (opcode >= kOpCount || at + count > kProgramWords) {
         at = kProgramWords;

@@ -7,7 +7,17 @@ from collections.abc import Sequence
 import torch
 
 from lightning_gpuaug.ops._checks import check_augment
-from lightning_gpuaug.ops.record import MAX_BLUR_KERNEL, MAX_CHAINS, PARAMETERS, VERSION, WORDS, Flag, Opcode, Word
+from lightning_gpuaug.ops.record import (
+    CHAIN_END,
+    MAX_BLUR_KERNEL,
+    MAX_CHAINS,
+    PARAMETERS,
+    VERSION,
+    WORDS,
+    Flag,
+    Opcode,
+    Word,
+)
 
 
 def augment(
@@ -27,10 +37,10 @@ def augment(
     Args:
         x: images, uint8, shape (N, H, W, 3), on any device; sides of at most 32767. Strides and storage offset are free.
         params: the records, int32, shape (N, 64), as `lightning_gpuaug.augment.sample_params` makes them
-            (`lightning_gpuaug.ops.record` documents the layout). On the device of x they are used as they are: nothing
-            about the launch depends on them, a CUDA graph replays with the records its tensor then holds, and a record
-            that makes no sense never leads outside the images. On the CPU they are checked, and copied to the device of
-            x (asynchronously from pinned memory).
+            (`lightning_gpuaug.ops.record` documents the layout). On a GPU they are used as they are: nothing about the
+            launch depends on them, a CUDA graph replays with the records its tensor then holds, and a record that makes
+            no sense never leads outside the images. On the CPU they are checked (`check_records`), and copied to the
+            device of x (asynchronously from pinned memory).
         mean: three numbers, one a channel, on the 0..1 scale; None means 0.
         std: three numbers above 0, one a channel, on the 0..1 scale; None means 1.
         dtype: `torch.float32`, `torch.float16` or `torch.bfloat16`; or `torch.uint8`, which keeps the pixel scale:
@@ -89,8 +99,8 @@ def check_records(params: torch.Tensor, height: int, width: int, chains: int = 1
     require(version == VERSION, "record version", f"be {VERSION}", version)
     flags = words[:, Word.FLAGS]
     count = words[:, Word.CHAINS]
-    most = chains if chains > 1 else 0  # one image a sample has no place for AugMix
-    require((count >= 0) & (count <= min(most, MAX_CHAINS)), "AugMix chains", f"be 0..{most} (chains={chains})", count)
+    good_count = (count >= 0) & (count <= min(chains, MAX_CHAINS))
+    require(good_count, "AugMix chains", f"be 0..{chains} (chains={chains})", count)
     for name, at, used in (
         ("erased rectangle", Word.ERASE, flags & (Flag.ERASE_CONSTANT | Flag.ERASE_NOISE) != 0),
         ("CutMix box", Word.CUT, flags & Flag.CUTMIX != 0),
@@ -121,7 +131,7 @@ def _check_programs(words: torch.Tensor, numbers: torch.Tensor, chains: int, req
     for at in range(Word.PROGRAM, WORDS):
         opcode = words[:, at] & 0xFF
         is_head = (left == 0) & (words[:, at] != 0)
-        known = (opcode > 0) & (opcode < len(PARAMETERS))
+        known = ((opcode > 0) | (words[:, at] == CHAIN_END << 16)) & (opcode < len(PARAMETERS))
         require(known | ~is_head, "opcode", f"be 1..{len(PARAMETERS) - 1}", opcode)
         size = torch.where(is_head, sizes[opcode.clamp(max=len(PARAMETERS) - 1).long()], 0)
         require(size < WORDS - at, "program", "end within its record", words[:, Word.PROGRAM :])
@@ -129,7 +139,8 @@ def _check_programs(words: torch.Tensor, numbers: torch.Tensor, chains: int, req
             require(~is_head, "program", "be empty (chains=0)", words[:, Word.PROGRAM :])
         if bool((is_head & (opcode == Opcode.POSTERIZE)).any()):
             bits = words[:, at + 1]
-            require((bits >= 0) & (bits <= 8) | ~is_head | (opcode != Opcode.POSTERIZE), "posterize", "keep 0..8 bits", bits)
+            other = ~is_head | (opcode != Opcode.POSTERIZE)
+            require((bits >= 0) & (bits <= 8) | other, "posterize", "keep 0..8 bits", bits)
         if bool((is_head & (opcode == Opcode.BLUR)).any()):
             kernel, sigma = words[:, at + 2], numbers[:, at + 1]
             other = ~is_head | (opcode != Opcode.BLUR)

@@ -40,7 +40,7 @@ def _read_ops(words: list[int], numbers: list[float]) -> list[_Op]:
         head = words[at]
         at += 1
         opcode = head & 0xFF
-        if opcode == Opcode.NONE:
+        if head == 0:
             continue
         if opcode >= len(rec.PARAMETERS) or at + rec.PARAMETERS[opcode] > rec.WORDS:
             break
@@ -137,6 +137,8 @@ def _apply(op: _Op, image: torch.Tensor, fill: tuple[int, int, int]) -> torch.Te
     """One op on an (H, W, 3) int32 image."""
     pil = bool(op.flags & rec.PIL_GRAY)
     match op.opcode:
+        case Opcode.NONE:
+            return image
         case opcode if opcode in _WARPS:
             return warped(image, opcode, op.numbers, op.interpolation, op.border, fill)
         case Opcode.BRIGHTNESS:

@@ -12,7 +12,9 @@ from lightning_gpuaug.ops import record as rec
 from lightning_gpuaug.ops.record import Flag, Op, Opcode, Word
 
 
-def records(programs: Sequence[Sequence[Op]], *, flags: int = 0, fill: tuple[int, int, int] = (0, 0, 0)) -> torch.Tensor:
+def records(
+    programs: Sequence[Sequence[Op]], *, flags: int = 0, fill: tuple[int, int, int] = (0, 0, 0)
+) -> torch.Tensor:
     """One record a program."""
     params = torch.zeros(len(programs), rec.WORDS, dtype=torch.int32)
     params[:, Word.VERSION] = rec.VERSION
@@ -44,7 +46,16 @@ def random_op(r: random.Random, height: int, width: int, *, opcode: Opcode | Non
         case Opcode.AFFINE:
             values = (r.uniform(-2, 2), r.uniform(-1, 1), r.uniform(-9, 9), r.uniform(-1, 1), r.uniform(-2, 2), 3.0)
         case Opcode.PERSPECTIVE:
-            values = (1.1, r.uniform(-1, 1), 2.0, r.uniform(-1, 1), 0.9, -1.0, r.uniform(-0.2, 0.2), r.uniform(-0.2, 0.2))
+            values = (
+                1.1,
+                r.uniform(-1, 1),
+                2.0,
+                r.uniform(-1, 1),
+                0.9,
+                -1.0,
+                r.uniform(-0.2, 0.2),
+                r.uniform(-0.2, 0.2),
+            )
         case Opcode.CONTRAST | Opcode.SATURATION:
             values = (factor, 1 - factor)
         case Opcode.HUE:
