@@ -35,7 +35,6 @@ struct Ops {
 
 GPUAUG_HOST_DEVICE void read_ops(const int32_t* record, int chain, bool chained, Ops& ops) {
   ops.count = 0;
-  if (!has_version(record)) return;
   OpReader reader(record);
   Op op;
   int current = 0;

@@ -222,8 +222,10 @@ GPUAUG_HOST_DEVICE int chains_of(const int32_t* record, int limit) {
   return clamp_int(record[kWordChains], 0, limit < kMaxChains ? limit : kMaxChains);
 }
 
-// Whether the program area holds anything: then the sample's pixels are those of its scratch image.
+// Whether the program area holds anything: then the sample's pixels are those of its scratch image. A record of another
+// version does nothing.
 GPUAUG_HOST_DEVICE bool has_program(const int32_t* record) {
+  if (!has_version(record)) return false;
   int32_t any = 0;
   for (int i = 0; i < kProgramWords; ++i) any |= record[kWordProgram + i];
   return any != 0;

@@ -42,7 +42,7 @@ struct PixelSource {
       record[threadIdx.x] = word;
       any = threadIdx.x >= kWordProgram && word != 0;
     }
-    const bool programmed = __syncthreads_or(any) && launch.chains > 0;
+    const bool programmed = __syncthreads_or(any) && launch.chains > 0 && has_version(record);
     if (threadIdx.x != 0) return;
     image = batch_image(launch.x.begin, record, sample, launch.height, launch.width);
     range = launch.x;

@@ -241,8 +241,8 @@ __global__ void __launch_bounds__(kShared ? 1024 : 512, kShared ? 1 : 2) run_pro
     shared.record[threadIdx.x] = word;
     programmed = threadIdx.x >= kWordProgram && word != 0;
   }
-  if (!__syncthreads_or(programmed)) return;
   const int32_t* record = shared.record;
+  if (!__syncthreads_or(programmed) || !has_version(record)) return;
   const int chains = chains_of(record, launch.chains);
   if (chain >= max(chains, 1)) return;
   if (threadIdx.x == 0) {

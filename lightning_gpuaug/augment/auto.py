@@ -120,9 +120,9 @@ def _timm(policy: TimmPolicy, n: int, height: int, width: int, mean: tuple[float
         magnitude = u[..., 1] * magnitude
     elif policy.deviation > 0:
         magnitude = magnitude + policy.deviation * normal(u[..., 1], extra[..., 0])
-    magnitude = np.clip(np.broadcast_to(np.asarray(magnitude), chosen.shape), 0.0, policy.highest)
+    level: Floats = np.clip(np.broadcast_to(np.asarray(magnitude), chosen.shape), 0.0, policy.highest)
     chosen = np.where(u[..., 3] <= probability, chosen, -1)
-    words = timm_policies.words_of(policy.ops, chosen, magnitude, u[..., 2] > 0.5, extra[..., 1] >= 0.5, extra[..., 2],
+    words = timm_policies.words_of(policy.ops, chosen, level, u[..., 2] > 0.5, extra[..., 1] >= 0.5, extra[..., 2],
                                    height, width)  # fmt: skip
     if policy.kind != "augmix":
         return AutoProgram(words, fill)

@@ -35,7 +35,7 @@ def augment(
     Every uint8 stage is the same bit for bit on CPU, CUDA and in the plain-torch fallback.
 
     Args:
-        x: images, uint8, shape (N, H, W, 3), on any device; sides of at most 32767. Strides and storage offset are free.
+        x: images, uint8, shape (N, H, W, 3), on any device; sides of at most 32767. Any strides and storage offset.
         params: the records, int32, shape (N, 64), as `lightning_gpuaug.augment.sample_params` makes them
             (`lightning_gpuaug.ops.record` documents the layout). On a GPU they are used as they are: nothing about the
             launch depends on them, a CUDA graph replays with the records its tensor then holds, and a record that makes

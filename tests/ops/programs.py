@@ -113,8 +113,8 @@ def random_records(seed: int, samples: int, height: int, width: int, *, chains: 
         params[i, Word.FILL] = r.randrange(1 << 24)
         params[i, Word.SEED], params[i, Word.EPOCH] = r.randrange(-(2**31), 2**31), r.randrange(9)
         params[i, Word.INDEX], params[i, Word.INDEX + 1] = r.randrange(-(2**31), 2**31), r.randrange(4)
-        params[i, Word.FLAGS] = r.choice([0, 1, 2, 3]) | r.choice([0, Flag.ERASE_CONSTANT, Flag.ERASE_NOISE]) | r.choice(
-            [0, Flag.MIXUP, Flag.CUTMIX])  # fmt: skip
+        erase, mix = r.choice([0, Flag.ERASE_CONSTANT, Flag.ERASE_NOISE]), r.choice([0, Flag.MIXUP, Flag.CUTMIX])
+        params[i, Word.FLAGS] = r.choice([0, 1, 2, 3]) | erase | mix
         if any(op.flags & rec.CHAIN_END for op in program):
             params[i, Word.CHAINS] = chains
             weights = [r.random() for _ in range(chains + 1)]
