@@ -220,7 +220,11 @@ def test_mixing_sees_the_partner_flipped_programmed_and_erased():
 
 def test_augmix_is_the_truncated_weighted_sum():
     x = random_batch(1, 8, 9)
-    chains = [[Op(Opcode.INVERT)], [Op(Opcode.EQUALIZE), Op(Opcode.TRANSLATE, (3.0, 0.0))], [Op(Opcode.POSTERIZE, (2,))]]
+    chains = [
+        [Op(Opcode.INVERT)],
+        [Op(Opcode.EQUALIZE), Op(Opcode.TRANSLATE, (3.0, 0.0))],
+        [Op(Opcode.POSTERIZE, (2,))],
+    ]
     ended = [op._replace(flags=rec.CHAIN_END if op is chain[-1] else 0) for chain in chains for op in chain]
     params = records([ended])
     params[0, Word.CHAINS] = 3
@@ -353,7 +357,7 @@ BAD_RECORDS = {
     "an infinite weight": (
         changed(Word.CHAIN_WEIGHT, rec.float_word(float("inf"))), 1, "AugMix weight of sample 1 must be finite",
     ),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("case", BAD_RECORDS)
@@ -391,7 +395,10 @@ def test_torch_compile_without_graph_breaks_and_with_changing_shapes():
 
 
 def test_meta_tensors_give_shapes():
-    x, params = torch.empty(8, 5, 7, 3, dtype=torch.uint8, device="meta"), torch.empty(8, 64, dtype=torch.int32, device="meta")
+    x, params = (
+        torch.empty(8, 5, 7, 3, dtype=torch.uint8, device="meta"),
+        torch.empty(8, 64, dtype=torch.int32, device="meta"),
+    )
     result = ops.augment(x, params, dtype=torch.float16)
     assert (result.shape, result.dtype, result.device.type) == ((8, 3, 5, 7), torch.float16, "meta")
     assert result.is_contiguous(memory_format=torch.channels_last)

@@ -45,7 +45,11 @@ def test_words_do_not_overlap():
 
 def test_a_program_is_packed_in_order():
     words = rec.program_words(
-        [Op(Opcode.ROTATE, (1.0, -2.0), "bicubic", "pil", rec.CHAIN_END), Op(Opcode.POSTERIZE, (3,)), Op(Opcode.EQUALIZE)]
+        [
+            Op(Opcode.ROTATE, (1.0, -2.0), "bicubic", "pil", rec.CHAIN_END),
+            Op(Opcode.POSTERIZE, (3,)),
+            Op(Opcode.EQUALIZE),
+        ]
     )
     assert words[0] == Opcode.ROTATE | 2 << 8 | 4 << 12 | 1 << 16
     assert torch.tensor(words[1:3], dtype=torch.int32).view(torch.float32).tolist() == [1.0, -2.0]
