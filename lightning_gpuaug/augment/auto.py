@@ -89,12 +89,12 @@ def _as_chains(words: Words, width: int, depth: int, n: int, draw_at: DrawAt) ->
         depths = np.full((n, width), depth)
     else:
         depths = 1 + _index(draw_at(np.arange(n), np.array([Slot.AUTO]))[:, 0, :width], _DEEPEST)
-    chains = words.reshape(n, width, _DEEPEST, -1).copy()
+    chains = words.reshape(n, width, _DEEPEST, words.shape[-1]).copy()
     chains[np.arange(_DEEPEST) >= depths[:, :, None]] = 0
     last = depths - 1
     at = np.ix_(np.arange(n), np.arange(width))
     chains[at[0], at[1], last, 0] |= CHAIN_END << 16
-    return chains.reshape(n, width * _DEEPEST, -1)
+    return chains.reshape(n, width * _DEEPEST, words.shape[-1])
 
 
 def _timm(policy: TimmPolicy, n: int, height: int, width: int, mean: tuple[float, float, float],
@@ -143,7 +143,7 @@ def _steps(policy: TimmPolicy) -> tuple[Ints, Floats, Floats]:
 def _without_replacement(weights: tuple[float, ...], count: int, n: int, draw_at: DrawAt) -> Ints:
     """`count` different ops a sample, one after the other by weight (Efraimidis and Spirakis, 2006)."""
     slots = -(-len(weights) // 4)
-    u = draw_at(np.arange(n), Slot.AUTO_CHOICE + np.arange(slots)).reshape(n, -1)[:, : len(weights)]
+    u = draw_at(np.arange(n), Slot.AUTO_CHOICE + np.arange(slots)).reshape(n, 4 * slots)[:, : len(weights)]
     waiting_time = -np.log1p(-u) / np.array(weights)
     chosen: Ints = np.argsort(waiting_time, axis=1, kind="stable")[:, :count]
     return chosen

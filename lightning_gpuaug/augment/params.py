@@ -98,7 +98,8 @@ def sample_params(
     if recipe.blur is not None:
         parts.append(_blur(recipe.blur, u[Slot.SINGLE]))
     if parts:
-        program = np.concatenate(parts, axis=1).reshape(n, -1)
+        stacked = np.concatenate(parts, axis=1)
+        program = stacked.reshape(n, stacked.shape[1] * OP_WORDS)
         if program.shape[1] > PROGRAM_WORDS:
             most, got = PROGRAM_WORDS // OP_WORDS, program.shape[1] // OP_WORDS
             raise ValueError(f"TrainRecipe: a program has room for {most} ops, got {got}")

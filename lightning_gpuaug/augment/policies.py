@@ -142,12 +142,12 @@ def op_words(name: str, magnitude: float, interpolation: str) -> list[int]:
 
 
 def linspace(start: float, stop: float, steps: int) -> list[float]:
-    """`torch.linspace` in float32: from the nearer end, so that both ends are exact."""
-    first, last = np.float32(start), np.float32(stop)
-    step = np.float32((last - first) / np.float32(steps - 1))
+    """`torch.linspace` in float32: from the nearer end, each value rounded once."""
+    first, last = float(np.float32(start)), float(np.float32(stop))
+    step = float(np.float32(last - first) / np.float32(steps - 1))
     half = steps // 2
-    from_start = [float(first + step * np.float32(i)) for i in range(half)]
-    return from_start + [float(last - step * np.float32(steps - 1 - i)) for i in range(half, steps)]
+    exact = [first + step * i if i < half else last - step * (steps - 1 - i) for i in range(steps)]
+    return [float(np.float32(value)) for value in exact]
 
 
 def _posterize_bits(most: int, span: int) -> Callable[[int], list[float]]:

@@ -324,38 +324,65 @@ def test_bad_input_is_one_line_that_names_the_argument(case, through):
 BAD_RECORDS = {
     "another version": (changed(Word.VERSION, 3), 1, "record version of sample 1 must be 1195442177, got 3"),
     "an unknown opcode": (changed(Word.PROGRAM, 22), 1, r"opcode of sample 1 must be 1\.\.21, got 22"),
-    "an op that leaves the record": (changed(63, int(Opcode.ROTATE)), 1, "program of sample 1 must end within its record"),
+    "an op that leaves the record": (
+        changed(63, int(Opcode.ROTATE)),
+        1,
+        "program of sample 1 must end within its record",
+    ),
     "a NaN parameter": (
-        changed(Word.PROGRAM + 1, NAN, program=(Op(Opcode.HUE, (0.1,)),)), 1, "program of sample 1 must be finite",
+        changed(Word.PROGRAM + 1, NAN, program=(Op(Opcode.HUE, (0.1,)),)),
+        1,
+        "program of sample 1 must be finite",
     ),
     "a program that was not announced": (
-        changed(0, rec.VERSION, program=(Op(Opcode.INVERT),)), 0, r"program of sample 1 must be empty \(chains=0\)",
+        changed(0, rec.VERSION, program=(Op(Opcode.INVERT),)),
+        0,
+        r"program of sample 1 must be empty \(chains=0\)",
     ),
     "nine bits": (
-        changed(0, rec.VERSION, program=(Op(Opcode.POSTERIZE, (9,)),)), 1, r"posterize of sample 1 must keep 0\.\.8 bits, got 9",
+        changed(0, rec.VERSION, program=(Op(Opcode.POSTERIZE, (9,)),)),
+        1,
+        r"posterize of sample 1 must keep 0\.\.8 bits, got 9",
     ),
     "an even kernel": (
-        changed(0, rec.VERSION, program=(Op(Opcode.BLUR, (1.0, 4)),)), 1, "blur kernel of sample 1 must be odd and at most 63, got 4",
+        changed(0, rec.VERSION, program=(Op(Opcode.BLUR, (1.0, 4)),)),
+        1,
+        "blur kernel of sample 1 must be odd and at most 63, got 4",
     ),
     "a sigma of 0": (
-        changed(0, rec.VERSION, program=(Op(Opcode.BLUR, (0.0, 3)),)), 1, "blur sigma of sample 1 must be above 0",
+        changed(0, rec.VERSION, program=(Op(Opcode.BLUR, (0.0, 3)),)),
+        1,
+        "blur sigma of sample 1 must be above 0",
     ),
-    "more chains than announced": (changed(Word.CHAINS, 3), 2, r"AugMix chains of sample 1 must be 0\.\.2 \(chains=2\), got 3"),
+    "more chains than announced": (
+        changed(Word.CHAINS, 3),
+        2,
+        r"AugMix chains of sample 1 must be 0\.\.2 \(chains=2\), got 3",
+    ),
     "a rectangle outside": (
-        changed(Word.ERASE + 3, 5, flags=Flag.ERASE_NOISE), 1,
+        changed(Word.ERASE + 3, 5, flags=Flag.ERASE_NOISE),
+        1,
         r"erased rectangle of sample 1 must lie in 3 x 4 pixels \(top, left, height, width\), got \[0, 0, 0, 5\]",
     ),
     "a box that starts outside": (
-        changed(Word.CUT, -1, flags=Flag.CUTMIX), 1, "CutMix box of sample 1 must lie in 3 x 4 pixels",
+        changed(Word.CUT, -1, flags=Flag.CUTMIX),
+        1,
+        "CutMix box of sample 1 must lie in 3 x 4 pixels",
     ),
     "a partner outside": (
-        changed(Word.PARTNER, 2, flags=Flag.MIXUP), 1, r"mix partner of sample 1 must be a row of the batch, 0\.\.1, got 2",
+        changed(Word.PARTNER, 2, flags=Flag.MIXUP),
+        1,
+        r"mix partner of sample 1 must be a row of the batch, 0\.\.1, got 2",
     ),
     "a share above 1": (
-        changed(Word.LAMBDA, rec.float_word(1.5), flags=Flag.MIXUP), 1, r"mix share of sample 1 must be in 0\.\.1, got 1.5",
+        changed(Word.LAMBDA, rec.float_word(1.5), flags=Flag.MIXUP),
+        1,
+        r"mix share of sample 1 must be in 0\.\.1, got 1.5",
     ),
     "an infinite weight": (
-        changed(Word.CHAIN_WEIGHT, rec.float_word(float("inf"))), 1, "AugMix weight of sample 1 must be finite",
+        changed(Word.CHAIN_WEIGHT, rec.float_word(float("inf"))),
+        1,
+        "AugMix weight of sample 1 must be finite",
     ),
 }
 
