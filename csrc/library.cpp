@@ -12,6 +12,8 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
   m.def(
       "augment(Tensor x, Tensor params, float[] mean, float[] std, ScalarType dtype=float, bool channels_last=True, "
       "int chains=1) -> Tensor");
+  m.def("crop_resize_packed(Tensor data, Tensor offsets, Tensor sizes, Tensor params, int out_h, int out_w) -> Tensor");
+  m.def("crop_resize_list(Tensor[] images, Tensor params, int out_h, int out_w) -> Tensor");
 }
 
 // JSON; lightning_gpuaug.ops.build_info() reads it.
