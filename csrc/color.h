@@ -6,7 +6,7 @@
 
 namespace gpuaug {
 
-struct Rgb {
+struct Pixel {
   int r, g, b;
 };
 
@@ -19,12 +19,12 @@ GPUAUG_HOST_DEVICE int truncated_byte(float value) {
 GPUAUG_HOST_DEVICE int rounded_byte(float value) { return static_cast<int>(rintf(fminf(fmaxf(value, 0.0f), 255.0f))); }
 
 // torchvision's luminance in exact arithmetic, truncated: its weights 0.2989, 0.587, 0.114 sum to 0.9999.
-GPUAUG_HOST_DEVICE int gray_of(Rgb p) {
+GPUAUG_HOST_DEVICE int gray_of(Pixel p) {
   return static_cast<int>(static_cast<uint32_t>(2989 * p.r + 5870 * p.g + 1140 * p.b) / 10000u);
 }
 
 // Pillow's convert("L").
-GPUAUG_HOST_DEVICE int pil_gray_of(Rgb p) { return (19595 * p.r + 38470 * p.g + 7471 * p.b + 0x8000) >> 16; }
+GPUAUG_HOST_DEVICE int pil_gray_of(Pixel p) { return (19595 * p.r + 38470 * p.g + 7471 * p.b + 0x8000) >> 16; }
 
 // ratio * value + rest * other, rest being 1 - ratio.
 GPUAUG_HOST_DEVICE int blended(int value, float other, float ratio, float rest) {
@@ -89,7 +89,7 @@ GPUAUG_HOST_DEVICE int table_entry(const Op& op, const Statistics& statistics, i
 }
 
 // Hue turned by a share of the circle, as torchvision does it: through HSV in float32.
-GPUAUG_HOST_DEVICE Rgb turned_hue(Rgb p, float turn) {
+GPUAUG_HOST_DEVICE Pixel turned_hue(Pixel p, float turn) {
   const float r = static_cast<float>(p.r) / 255.0f, g = static_cast<float>(p.g) / 255.0f,
               b = static_cast<float>(p.b) / 255.0f;
   const float high = fmaxf(r, fmaxf(g, b)), low = fminf(r, fminf(g, b));
@@ -116,7 +116,7 @@ GPUAUG_HOST_DEVICE Rgb turned_hue(Rgb p, float turn) {
   return {static_cast<int>(red * 255.999f), static_cast<int>(green * 255.999f), static_cast<int>(blue * 255.999f)};
 }
 
-GPUAUG_HOST_DEVICE Rgb saturated(Rgb p, float ratio, float rest, bool pil) {
+GPUAUG_HOST_DEVICE Pixel saturated(Pixel p, float ratio, float rest, bool pil) {
   if (pil) {
     const float gray = static_cast<float>(pil_gray_of(p));
     return {pil_blended(p.r, gray, ratio), pil_blended(p.g, gray, ratio), pil_blended(p.b, gray, ratio)};
@@ -125,7 +125,7 @@ GPUAUG_HOST_DEVICE Rgb saturated(Rgb p, float ratio, float rest, bool pil) {
   return {blended(p.r, gray, ratio, rest), blended(p.g, gray, ratio, rest), blended(p.b, gray, ratio, rest)};
 }
 
-GPUAUG_HOST_DEVICE Rgb transformed(const Op& op, Rgb p) {
+GPUAUG_HOST_DEVICE Pixel transformed(const Op& op, Pixel p) {
   const float r = static_cast<float>(p.r), g = static_cast<float>(p.g), b = static_cast<float>(p.b);
   const auto row = [&](int i) {
     return rounded_byte(fmaf(op.number(i), r, fmaf(op.number(i + 1), g, fmaf(op.number(i + 2), b, op.number(i + 3)))));
@@ -135,27 +135,27 @@ GPUAUG_HOST_DEVICE Rgb transformed(const Op& op, Rgb p) {
 
 // Ops that mix the channels of a pixel.
 template <int kCount>
-GPUAUG_HOST_DEVICE void mix_channels(const Op& op, Rgb (&pixels)[kCount]) {
+GPUAUG_HOST_DEVICE void mix_channels(const Op& op, Pixel (&pixels)[kCount]) {
   const bool pil = op.has(kOpFlagPilGray);
   switch (op.opcode()) {
     case kOpSaturation: {
       const float ratio = op.number(0), rest = op.number(1);
-      for (Rgb& p : pixels) p = saturated(p, ratio, rest, pil);
+      for (Pixel& p : pixels) p = saturated(p, ratio, rest, pil);
       break;
     }
     case kOpHue: {
       const float turn = op.number(0);
-      for (Rgb& p : pixels) p = turned_hue(p, turn);
+      for (Pixel& p : pixels) p = turned_hue(p, turn);
       break;
     }
     case kOpGrayscale:
-      for (Rgb& p : pixels) {
+      for (Pixel& p : pixels) {
         const int gray = pil ? pil_gray_of(p) : gray_of(p);
         p = {gray, gray, gray};
       }
       break;
     case kOpColorMatrix:
-      for (Rgb& p : pixels) p = transformed(op, p);
+      for (Pixel& p : pixels) p = transformed(op, p);
       break;
     default: break;
   }

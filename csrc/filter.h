@@ -16,13 +16,13 @@ struct Sharpness {
     return truncated_byte(fmaf(rest, static_cast<float>(smooth - centre), static_cast<float>(centre)));
   }
 
-  GPUAUG_HOST_DEVICE Rgb operator()(int x, int y) const {
-    const Rgb centre = image.at(x, y);
+  GPUAUG_HOST_DEVICE Pixel operator()(int x, int y) const {
+    const Pixel centre = image.at(x, y);
     if (x == 0 || y == 0 || x == image.width - 1 || y == image.height - 1) return centre;
-    Rgb sum = {0, 0, 0};
+    Pixel sum = {0, 0, 0};
     for (int j = -1; j <= 1; ++j) {
       for (int i = -1; i <= 1; ++i) {
-        const Rgb p = image.at(x + i, y + j);
+        const Pixel p = image.at(x + i, y + j);
         sum.r += p.r, sum.g += p.g, sum.b += p.b;
       }
     }
@@ -61,18 +61,18 @@ struct Blur {
   Image image;
   const BlurKernel* kernel;
 
-  GPUAUG_HOST_DEVICE Rgb tap(int x, int y, int offset) const {
+  GPUAUG_HOST_DEVICE Pixel tap(int x, int y, int offset) const {
     if constexpr (kVertical) return image.at(x, bordered(y + offset, image.height, kReflect101));
     return image.at(bordered(x + offset, image.width, kReflect101), y);
   }
 
-  GPUAUG_HOST_DEVICE Rgb operator()(int x, int y) const {
-    const Rgb centre = image.at(x, y);
+  GPUAUG_HOST_DEVICE Pixel operator()(int x, int y) const {
+    const Pixel centre = image.at(x, y);
     const int first = kernel->weight[0];
-    Rgb sum = {first * centre.r + 32768, first * centre.g + 32768, first * centre.b + 32768};
+    Pixel sum = {first * centre.r + 32768, first * centre.g + 32768, first * centre.b + 32768};
     for (int i = 1; i <= kernel->radius; ++i) {
       const int weight = kernel->weight[i];
-      const Rgb a = tap(x, y, -i), b = tap(x, y, i);
+      const Pixel a = tap(x, y, -i), b = tap(x, y, i);
       sum.r += weight * (a.r + b.r);
       sum.g += weight * (a.g + b.g);
       sum.b += weight * (a.b + b.b);
@@ -83,14 +83,14 @@ struct Blur {
 
 struct Copy {
   Image image;
-  GPUAUG_HOST_DEVICE Rgb operator()(int x, int y) const { return image.at(x, y); }
+  GPUAUG_HOST_DEVICE Pixel operator()(int x, int y) const { return image.at(x, y); }
 };
 
-template <int kInterpolation>
+template <Interpolation kInterpolation>
 struct Warped {
   Image image;
   Warp warp;
-  GPUAUG_HOST_DEVICE Rgb operator()(int x, int y) const {
+  GPUAUG_HOST_DEVICE Pixel operator()(int x, int y) const {
     return sampled<kInterpolation>(image, warp, source_of(warp, x, y));
   }
 };

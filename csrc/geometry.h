@@ -13,7 +13,7 @@ struct Image {
   int height, width;
   bool mirror_x, mirror_y;
 
-  GPUAUG_HOST_DEVICE Rgb at(int x, int y) const {
+  GPUAUG_HOST_DEVICE Pixel at(int x, int y) const {
     const int column = mirror_x ? width - 1 - x : x, row = mirror_y ? height - 1 - y : y;
     const uint8_t* pixel = data + 3u * (static_cast<uint32_t>(row) * static_cast<uint32_t>(width) + static_cast<uint32_t>(column));
     return {pixel[0], pixel[1], pixel[2]};
@@ -23,12 +23,14 @@ struct Image {
 struct Warp {
   float m[8];  // destination to source, row by row; m[6], m[7] are 0 unless perspective
   bool perspective;
-  int interpolation, border;
-  Rgb fill;
+  Interpolation interpolation;
+  int border;
+  Pixel fill;
 };
 
 GPUAUG_HOST_DEVICE Warp warp_of(const Op& op, int32_t fill, int height, int width) {
-  Warp w = {{1, 0, 0, 0, 1, 0, 0, 0}, false, op.interpolation(), op.border(), {fill & 0xff, (fill >> 8) & 0xff, (fill >> 16) & 0xff}};
+  Warp w = {{1, 0, 0, 0, 1, 0, 0, 0}, false, op.interpolation(), op.border(),
+            {fill & 0xff, (fill >> 8) & 0xff, (fill >> 16) & 0xff}};
   switch (op.opcode()) {
     case kOpTranslate:
       w.m[2] = op.number(0);
@@ -100,7 +102,7 @@ GPUAUG_HOST_DEVICE bool inside(const Image& image, int x, int y) {
 }
 
 // One tap of an interpolation.
-GPUAUG_HOST_DEVICE Rgb tap(const Image& image, const Warp& w, int x, int y) {
+GPUAUG_HOST_DEVICE Pixel tap(const Image& image, const Warp& w, int x, int y) {
   if (inside(image, x, y)) return image.at(x, y);
   if (w.border == kConstant) return w.fill;
   return image.at(bordered(x, image.width, w.border), bordered(y, image.height, w.border));
@@ -133,23 +135,23 @@ GPUAUG_HOST_DEVICE CubicWeights cubic_weights(float t, float a) {
 }
 
 // The value at a source point. The caller's interpolation is a constant of its loop.
-template <int kInterpolation>
-GPUAUG_HOST_DEVICE Rgb sampled(const Image& image, const Warp& w, Point p) {
+template <Interpolation kInterpolation>
+GPUAUG_HOST_DEVICE Pixel sampled(const Image& image, const Warp& w, Point p) {
   if (w.border == kPil) {
     const bool covered = p.x >= 0.0f && p.x < static_cast<float>(image.width) && p.y >= 0.0f &&
                          p.y < static_cast<float>(image.height);
     if (!covered) return w.fill;
   }
-  if constexpr (kInterpolation == kNearest) {
+  if constexpr (kInterpolation == Interpolation::kNearest) {
     return tap(image, w, static_cast<int>(floorf(p.x)), static_cast<int>(floorf(p.y)));
   } else {
     const float fx = p.x - 0.5f, fy = p.y - 0.5f;
     const float left = floorf(fx), top = floorf(fy);
     const float wx = fx - left, wy = fy - top;
     const int x = static_cast<int>(left), y = static_cast<int>(top);
-    if constexpr (kInterpolation == kBilinear) {
-      const Rgb a = tap(image, w, x, y), b = tap(image, w, x + 1, y);
-      const Rgb c = tap(image, w, x, y + 1), d = tap(image, w, x + 1, y + 1);
+    if constexpr (kInterpolation == Interpolation::kBilinear) {
+      const Pixel a = tap(image, w, x, y), b = tap(image, w, x + 1, y);
+      const Pixel c = tap(image, w, x, y + 1), d = tap(image, w, x + 1, y + 1);
       const bool truncate = w.border == kPil;
       return {bilinear_channel(wx, wy, a.r, b.r, c.r, d.r, truncate), bilinear_channel(wx, wy, a.g, b.g, c.g, d.g, truncate),
               bilinear_channel(wx, wy, a.b, b.b, c.b, d.b, truncate)};
@@ -160,7 +162,7 @@ GPUAUG_HOST_DEVICE Rgb sampled(const Image& image, const Warp& w, Point p) {
       for (int j = 0; j < 4; ++j) {
         float row_r = 0, row_g = 0, row_b = 0;
         for (int i = 0; i < 4; ++i) {
-          const Rgb q = tap(image, w, x - 1 + i, y - 1 + j);
+          const Pixel q = tap(image, w, x - 1 + i, y - 1 + j);
           row_r = fmaf(cx.w[i], static_cast<float>(q.r), row_r);
           row_g = fmaf(cx.w[i], static_cast<float>(q.g), row_g);
           row_b = fmaf(cx.w[i], static_cast<float>(q.b), row_b);

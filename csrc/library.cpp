@@ -8,6 +8,11 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
   m.def(
       "normalize(Tensor x, float[] mean, float[] std, Tensor? flip=None, ScalarType dtype=float, "
       "bool channels_last=True) -> Tensor");
+  m.def(
+      "resize_packed(Tensor data, Tensor offsets, Tensor sizes, int height, int width, float[] mean, float[] std, "
+      "Tensor? flip=None, ScalarType dtype=float, bool channels_last=True, int interpolation=1, bool antialias=True) "
+      "-> Tensor");
+  m.def("image_sizes(Tensor paths, bool exif_orientation=False, int threads=1) -> Tensor");
   m.def("record_layout() -> str");
   m.def(
       "augment(Tensor x, Tensor params, float[] mean, float[] std, ScalarType dtype=float, bool channels_last=True, "

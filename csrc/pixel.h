@@ -18,6 +18,13 @@
 #define GPUAUG_OUT_OF_LINE inline
 #endif
 
+// For loops that a kernel needs unrolled; host compilers decide for themselves.
+#if defined(__CUDA_ARCH__)
+#define GPUAUG_UNROLL _Pragma("unroll")
+#else
+#define GPUAUG_UNROLL
+#endif
+
 namespace gpuaug {
 
 constexpr int kChannels = 3;

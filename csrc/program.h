@@ -88,7 +88,7 @@ GPUAUG_HOST_DEVICE void plan_passes(const Ops& ops, Passes& plan) {
   plan.source[0] = kInBatch;
 }
 
-// Calls body with the function (x, y) -> Rgb of a pass.
+// Calls body with the function (x, y) -> Pixel of a pass.
 template <typename Body>
 GPUAUG_HOST_DEVICE void with_pixel_source(const Pass& pass, const Image& image, int32_t fill, const BlurKernel* blur,
                                           const Body& body) {
@@ -99,12 +99,12 @@ GPUAUG_HOST_DEVICE void with_pixel_source(const Pass& pass, const Image& image, 
     case kPassBlurColumns: body(Blur<true>{image, blur}); break;
     default: {
       const Warp warp = warp_of(pass.op, fill, image.height, image.width);
-      if (warp.interpolation == kNearest) {
-        body(Warped<kNearest>{image, warp});
-      } else if (warp.interpolation == kBilinear) {
-        body(Warped<kBilinear>{image, warp});
+      if (warp.interpolation == Interpolation::kNearest) {
+        body(Warped<Interpolation::kNearest>{image, warp});
+      } else if (warp.interpolation == Interpolation::kBilinear) {
+        body(Warped<Interpolation::kBilinear>{image, warp});
       } else {
-        body(Warped<kBicubic>{image, warp});
+        body(Warped<Interpolation::kBicubic>{image, warp});
       }
     }
   }
@@ -128,13 +128,13 @@ GPUAUG_HOST_DEVICE void plan_stages(const Ops& ops, const Pass& pass, Stages& st
   }
 }
 
-GPUAUG_HOST_DEVICE Rgb looked_up(const uint8_t* table, Rgb p) { return {table[p.r], table[256 + p.g], table[512 + p.b]}; }
+GPUAUG_HOST_DEVICE Pixel looked_up(const uint8_t* table, Pixel p) { return {table[p.r], table[256 + p.g], table[512 + p.b]}; }
 
 template <int kCount>
-GPUAUG_HOST_DEVICE void through_stages(const Stages& stages, const uint8_t* tables, Rgb (&pixels)[kCount]) {
+GPUAUG_HOST_DEVICE void through_stages(const Stages& stages, const uint8_t* tables, Pixel (&pixels)[kCount]) {
   for (int s = 0; s < stages.count; ++s) {
     if (stages.stage[s].table) {
-      for (Rgb& p : pixels) p = looked_up(tables + s * kTableBytes, p);
+      for (Pixel& p : pixels) p = looked_up(tables + s * kTableBytes, p);
     } else {
       mix_channels(stages.stage[s].op, pixels);
     }

@@ -32,7 +32,7 @@ struct PackedImages {
   }
 };
 
-struct PackedCall {
+struct RaggedCall {
   Tensor data, offsets, sizes, params;
   int64_t samples;
 
@@ -48,7 +48,7 @@ inline void check_out_size(const char* op, int64_t out_h, int64_t out_w) {
   }
 }
 
-inline PackedCall prepare_packed(const char* op, const Tensor& data, const Tensor& offsets, const Tensor& sizes,
+inline RaggedCall prepare_ragged(const char* op, const Tensor& data, const Tensor& offsets, const Tensor& sizes,
                                  const Tensor& params, int64_t out_h, int64_t out_w) {
   check_strided(op, "data", data);
   check_dtype(op, "data", data, ScalarType::Byte);

@@ -27,6 +27,7 @@
 #include <cstring>
 
 #include "pixel.h"
+#include "resample.h"
 
 namespace gpuaug {
 
@@ -92,7 +93,7 @@ enum Opcode : int32_t {
   kOpCount = 22,
 };
 
-enum Interpolation : int32_t { kNearest = 0, kBilinear = 1, kBicubic = 2 };
+
 
 enum Border : int32_t { kConstant = 0, kReplicate = 1, kReflect = 2, kReflect101 = 3, kPil = 4 };
 
@@ -159,7 +160,9 @@ struct Op {
   const int32_t* words;  // parameters
 
   GPUAUG_HOST_DEVICE int opcode() const { return head & 0xff; }
-  GPUAUG_HOST_DEVICE int interpolation() const { return clamp_int((head >> 8) & 0xf, 0, kBicubic); }
+  GPUAUG_HOST_DEVICE Interpolation interpolation() const {
+    return static_cast<Interpolation>(clamp_int((head >> 8) & 0xf, 0, 2));
+  }
   GPUAUG_HOST_DEVICE int border() const { return clamp_int((head >> 12) & 0xf, 0, kPil); }
   GPUAUG_HOST_DEVICE bool has(OpFlag flag) const { return (head >> 16) & flag; }
   GPUAUG_HOST_DEVICE float number(int i) const { return float_of(words[i]); }

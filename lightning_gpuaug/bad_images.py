@@ -132,24 +132,17 @@ def find_culprits(decoding: Decoding, request: Request, indices: Indices) -> dic
     alone = dataclasses.replace(decoding, batch_size=1, prefetch=1)
     culprits: dict[int, str] = {}
     pipe: DecodePipeline | None = None
-    row = 0
-
-    def one_row() -> Request:
-        crop = None if request.crop is None else request.crop[row : row + 1]
-        return Request(request.paths[row : row + 1], crop)
-
     for row in range(len(indices)):
-        index = int(indices[row])
-        if index in culprits:
+        if int(indices[row]) in culprits:
             continue
-        pipe = pipe or DecodePipeline(alone, one_row)
+        pipe = pipe or DecodePipeline(alone)
+        pipe.start(request.row(row))
         try:
             pipe.pop()
         except DecodeError as error:
             pipe.close()
             pipe = None
-            path = os.fsdecode(bytes(request.paths[row]))
-            culprits[index] = diagnose(path) or _last_words(error)
+            culprits[int(indices[row])] = diagnose(os.fsdecode(bytes(request.paths[row]))) or _last_words(error)
     if pipe is not None:
         pipe.close()
     return culprits

@@ -8,9 +8,8 @@ The setting is read once, when CUDA starts, so it has to be in the environment b
 from __future__ import annotations
 
 import os
+import sys
 import warnings
-
-import torch
 
 VARIABLE = "CUDA_DEVICE_MAX_CONNECTIONS"
 WANTED = 32
@@ -21,7 +20,8 @@ _in_force: int | None = None  # what CUDA read when it started; None while it ha
 def request() -> None:
     """Ask for 32 queues unless the user has asked for another number, or CUDA is already running."""
     global _in_force
-    if torch.cuda.is_initialized():
+    torch = sys.modules.get("torch")  # not imported, not started; `gpuaug --help` should not wait for it
+    if torch is not None and torch.cuda.is_initialized():
         _in_force = _number(os.environ.get(VARIABLE, "8"))
     else:
         os.environ.setdefault(VARIABLE, str(WANTED))

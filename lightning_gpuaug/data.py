@@ -12,10 +12,11 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_gpuaug import cuda_queues, resume
+from lightning_gpuaug import cuda_queues, ops, resume
 from lightning_gpuaug.bad_images import OnBadImage
+from lightning_gpuaug.finish import Output
 from lightning_gpuaug.hw_decoder import best_hw_decoder_load
-from lightning_gpuaug.loader import Loader, Output
+from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.pipeline import Decoding, release_memory
 from lightning_gpuaug.plan import Plan
 from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
@@ -80,10 +81,10 @@ class ImageDataModule(pl.LightningDataModule):
 
     def __init__(
         self,
-        train: str | os.PathLike[str] | Source | None = None,
-        val: str | os.PathLike[str] | Source | None = None,
-        test: str | os.PathLike[str] | Source | None = None,
-        predict: str | os.PathLike[str] | Source | None = None,
+        train: str | Source | os.PathLike[str] | None = None,
+        val: str | Source | os.PathLike[str] | None = None,
+        test: str | Source | os.PathLike[str] | None = None,
+        predict: str | Source | os.PathLike[str] | None = None,
         batch_size: int = 64,
         eval_batch_size: int | None = None,
         image_size: int = 224,
@@ -219,6 +220,8 @@ class ImageDataModule(pl.LightningDataModule):
         device = torch.device(device)
         if device.type == "cuda" and device.index is None:
             device = torch.device("cuda", torch.cuda.current_device())
+        self.trainer = None  # a Trainer that had this module before has no say any more
+        self._restored = None
         self._place = _Place(device, rank, world, local_world or world)
         self._check(tuple(s for s in STAGES if s in self._given))
         return self
@@ -297,9 +300,8 @@ class ImageDataModule(pl.LightningDataModule):
     def _decoding(self, stage: Stage, source: Source) -> Decoding:
         place, training = self._require_place(), stage == "train"
         batch_size = self.batch_size if training else self.eval_batch_size
-        threads = self.num_threads
-        if threads == "auto":
-            threads = max(1, min(16, len(os.sched_getaffinity(0)) // place.local_world))
+        cores = len(os.sched_getaffinity(0)) // place.local_world
+        threads = max(1, min(16, cores)) if self.num_threads == "auto" else self.num_threads
         decoding = Decoding(
             recipe=self.train_recipe if training else self.eval_recipe,
             image_size=self.image_size,
@@ -309,6 +311,7 @@ class ImageDataModule(pl.LightningDataModule):
             num_threads=threads,
             prefetch=self.prefetch,
             hw_decoder_load=self.hw_decoder_load if self.hw_decoder_load != "auto" else 1.0,
+            packed=training and self.decode_device == "gpu" and ops.backend(place.device) == "native-cuda",
         )
         if self.hw_decoder_load == "auto":
             decoding = best_hw_decoder_load(decoding, source)
@@ -375,9 +378,13 @@ class ImageDataModule(pl.LightningDataModule):
                 "resume with the same data, or start a new run from the weights alone"
             )
         if self.seed is not None and self.seed != state["seed"]:
-            warnings.warn(f"seed={self.seed} is ignored: the checkpoint continues with its own, {state['seed']}", stacklevel=2)
+            warnings.warn(
+                f"seed={self.seed} is ignored: the checkpoint continues with its own, {state['seed']}", stacklevel=2
+            )
         if repr((self.train_recipe, self.image_size)) != state["recipe"]:
-            warnings.warn("train_recipe or image_size differ from the checkpoint's: same samples, other pixels", stacklevel=2)
+            warnings.warn(
+                "train_recipe or image_size differ from the checkpoint's: same samples, other pixels", stacklevel=2
+            )
         self._restored = state
         self._apply_restored()
 

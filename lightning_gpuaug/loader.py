@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
-import os
 from collections import deque
 from collections.abc import Callable, Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
-from lightning_gpuaug import ops
-from lightning_gpuaug.augment.draw import draw
 from lightning_gpuaug.bad_images import BadImages, OnBadImage, find_culprits
-from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Paths, Request
+from lightning_gpuaug.finish import Batch, Finisher, Output
+from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding
 from lightning_gpuaug.plan import Indices, Plan
-from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
+from lightning_gpuaug.prepare import Prepared, Preparer
+from lightning_gpuaug.recipe import EvalRecipe
 from lightning_gpuaug.sources import Source
-
-Batch = tuple[torch.Tensor, torch.Tensor]
-
-_MAX_LENT = 8
-"""Batches that the host may run ahead of the GPU, each of which holds decoded pixels."""
-
-
-@dataclass(frozen=True)
-class Output:
-    """What a finished batch looks like.
-
-    Attributes:
-        device: where images and targets are handed over.
-        dtype: of the images: torch.float32, float16, bfloat16, or uint8 (raw pixels, not normalised).
-        channels_last: memory format of the images; their shape is (N, 3, H, W) either way.
-        indices: hand over sample indices instead of targets (prediction).
-    """
-
-    device: torch.device
-    dtype: torch.dtype = torch.float32
-    channels_last: bool = True
-    indices: bool = False
 
 
 @dataclass(frozen=True)
@@ -58,6 +36,10 @@ class Place:
     step: int
     consumed: int = 0
 
+    def next(self) -> Place:
+        """The following step of the same epoch."""
+        return Place(self.epoch, self.step + 1, self.consumed)
+
 
 @dataclass
 class _Order:
@@ -65,16 +47,23 @@ class _Order:
 
     place: Place
     indices: Indices
-    request: Request
-    flip: NDArray[np.bool_] | None
+    prepared: Prepared
+
+
+@dataclass
+class _Finished:
+    """A finished batch, and the event after which it may be used on another stream."""
+
+    batch: Batch
+    ready: torch.cuda.Event | None
 
 
 class Loader:
     """Batches of a data set, in the order of a plan, as a sized, restartable, resumable iterable.
 
     Nothing is built before the first batch is asked for. Every `iter()` is a new pass: the next epoch when training,
-    the same samples again when evaluating. A pass may be left at any time. The batch after the one handed over is
-    always being decoded already, across the ends of epochs too.
+    the same samples again when evaluating. A pass may be left at any time. While a batch is out, the ones behind it
+    are being decoded already, across the ends of epochs too.
 
     Args:
         source: where the samples are.
@@ -84,6 +73,8 @@ class Loader:
         seed: of the augmentation's draws, 0..2**32-1.
         on_bad_image: "raise" or "substitute".
         locate: asks the training loop for (epoch, step) at the start of a pass; without it the loader counts passes.
+        ahead: finish one batch ahead, in a thread and on a CUDA stream of its own, so that the training thread spends
+            no time on batches. On by default when batches go to a CUDA device.
     """
 
     def __init__(
@@ -96,22 +87,28 @@ class Loader:
         seed: int = 0,
         on_bad_image: OnBadImage = "raise",
         locate: Callable[[], tuple[int, int]] | None = None,
+        ahead: bool | None = None,
     ) -> None:
         self.source, self.plan, self.decoding, self.output, self.seed = source, plan, decoding, output, seed
         self.bad = BadImages(on_bad_image, exactly_once=isinstance(decoding.recipe, EvalRecipe))
-        self._locate = locate
-        self._is_cached = bool(getattr(source, "cached", False))
-        self._next = Place(0, 0)  # where the next pass starts when nobody else knows
-        self._resumed: Place | None = None  # where a restored epoch continues
-        self._ahead = Place(0, 0)  # the next batch to start decoding
-        self._orders: deque[_Order] = deque()  # batches being decoded, oldest first
-        self._lent: deque[tuple[torch.cuda.Event, Any]] = deque()  # DALI memory that queued kernels still read
-        self._pipe: DecodePipeline | None = None
-        self._paths: Paths | None = None
-        self._cached: torch.Tensor | None = None
-        self._pass: object | None = None
         self.place = Place(0, 0)
         """Where the batch after the last one handed over is."""
+        self._locate = locate
+        self._next_pass = Place(0, 0)  # where the next pass starts when nobody else knows
+        self._resumed: Place | None = None  # where a restored epoch continues
+        self._pass: object | None = None
+        # The making of batches: in this thread, or all of it in the worker.
+        self._is_cached = bool(getattr(source, "cached", False))
+        self._in_thread = ahead if ahead is not None else output.device.type == "cuda" and not self._is_cached
+        self._worker: ThreadPoolExecutor | None = None
+        self._pending: tuple[Place, Future[_Finished]] | None = None
+        self._stream: torch.cuda.Stream | None = None
+        self._prepare: Preparer | None = None
+        self._pipe: DecodePipeline | None = None
+        self._orders: deque[_Order] = deque()  # batches being decoded, oldest first
+        self._to_order = Place(0, 0)  # the next batch to start decoding
+        self._finish = Finisher(source, decoding, output)
+        self._cached: torch.Tensor | None = None
 
     def __len__(self) -> int:
         """Steps of a pass: arithmetic, the same on every rank and in every epoch."""
@@ -142,18 +139,20 @@ class Loader:
         self.seed, self.plan = seed, dataclasses.replace(self.plan, seed=seed)
         self._resumed = self.place = Place(epoch, self.plan.first_step(consumed), consumed)
         # Outside of a Trainer the next pass is the rest of the epoch, or the next one if nothing is left.
-        self._next = self._resumed if self._resumed.step < len(self) else Place(epoch + 1, 0)
+        self._next_pass = self._resumed if self._resumed.step < len(self) else Place(epoch + 1, 0)
 
     def close(self) -> None:
         """Stop decoding and free the pipeline. The loader can be used again afterwards."""
-        if self._lent:
-            self._lent[-1][0].synchronize()
-            self._lent.clear()
-        if self._pipe is not None:
-            self._pipe.close()
-            self._pipe = None
+        self._settle()
+        if self._worker is not None:
+            self._worker.shutdown()
+            self._worker = None
+        self._finish.close()
+        self._drop_pipeline()
         self._orders.clear()
         self._pass = self._cached = None
+
+    # ---- passes: the caller's thread -----------------------------------------------------------------------------
 
     def _run(self) -> Iterator[Batch]:
         this_pass = self._pass = object()
@@ -162,139 +161,139 @@ class Loader:
             if self._pass is not this_pass:
                 raise RuntimeError("this pass was ended by a newer iter() over the same loader, or by its close()")
             batch = self._deliver(place)
-            place = self.place = Place(place.epoch, place.step + 1, place.consumed)
+            place = self.place = place.next()
             yield batch
 
     def _begin(self) -> Place:
         """The place of a new pass's first batch."""
-        epoch, step = self._locate() if self._locate is not None else (self._next.epoch, self._next.step)
+        epoch, step = self._locate() if self._locate is not None else (self._next_pass.epoch, self._next_pass.step)
         resumed = self._resumed
         if resumed is not None and resumed.epoch == epoch:
             place = Place(epoch, max(step, resumed.step), resumed.consumed)
         else:
             place = Place(epoch, step)
-        self._next = Place(epoch + 1, 0)
+        self._next_pass = Place(epoch + 1, 0)
         self.place = place
         return place
 
     def _deliver(self, place: Place) -> Batch:
-        if self.output.device.type != "cuda":
-            return self._finish(*self._decoded(place))
-        with torch.cuda.device(self.output.device):
-            return self._finish(*self._decoded(place))
+        if not self._in_thread:
+            return self._make(place).batch
+        if self._worker is None:
+            self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpuaug-loader")
+        if self._pending is None or self._pending[0] != place:
+            self._settle()
+            self._pending = place, self._worker.submit(self._make, place)
+        (_, future), self._pending = self._pending, None
+        finished = future.result()
+        following = self._wrap(place.next())
+        self._pending = following, self._worker.submit(self._make, following)
+        return self._hand_over(finished)
 
-    def _decoded(self, place: Place) -> tuple[_Order, torch.Tensor | None, Any]:
-        """The decoded batch of a place; None for pixels where a cached batch stands for them."""
+    def _settle(self) -> None:
+        """Let the worker finish a batch that nobody wants; what goes wrong with it goes wrong again in its place."""
+        if self._pending is not None:
+            with contextlib.suppress(Exception):
+                self._pending[1].result()
+            self._pending = None
+
+    def _hand_over(self, finished: _Finished) -> Batch:
+        """Order a batch made on the worker's stream before what the caller queues next on its own."""
+        if finished.ready is not None:
+            stream = torch.cuda.current_stream(self.output.device)
+            stream.wait_event(finished.ready)
+            for tensor in finished.batch:
+                tensor.record_stream(stream)
+        return finished.batch
+
+    def _wrap(self, place: Place) -> Place:
+        """`place`, or the first one of the next pass if it is behind the end."""
+        return place if place.step < len(self) else Place(place.epoch + 1, 0)
+
+    # ---- making batches: the worker's thread if there is one -----------------------------------------------------
+
+    def _make(self, place: Place) -> _Finished:
+        """The finished batch of a place."""
+        if self.output.device.type != "cuda":
+            return _Finished(self._make_here(place), None)
+        with torch.cuda.device(self.output.device):
+            if not self._in_thread:
+                return _Finished(self._make_here(place), None)
+            if self._stream is None:
+                self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
+            with torch.cuda.stream(self._stream):
+                batch = self._make_here(place)
+                ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+                ready.record(self._stream)
+                return _Finished(batch, ready)
+
+    def _make_here(self, place: Place) -> Batch:
         if self._is_cached:
-            return self._plan_order(place), None, None
+            indices = self.plan.batch(place.epoch, place.step, place.consumed)
+            return self._cached_images()[: len(indices)], self._finish.targets(indices)
         while True:
-            self._go_to(place)
-            assert self._pipe is not None
+            pipe = self._go_to(place)
             try:
-                decoded = self._pipe.pop()
+                decoded = pipe.pop()
             except DecodeError as error:
                 self._find_bad(error)
                 continue
             order = self._orders.popleft()
-            self._pipe.fill()
-            return order, decoded.images, decoded.owner
+            self._fill(pipe)
+            return self._finish(order.indices, decoded, order.prepared)
 
-    def _go_to(self, place: Place) -> None:
+    def _go_to(self, place: Place) -> DecodePipeline:
         """Make the oldest batch being decoded the one of `place`."""
-        if self._orders and self._orders[0].place == place and self._pipe is not None:
-            return
-        if self._pipe is not None and self._orders:
+        if self._pipe is not None and self._orders and self._orders[0].place == place:
+            return self._pipe
+        if self._pipe is not None:
             try:
                 self._pipe.drain()
             except DecodeError:  # of a batch that nobody wants any more; it is met again in its place
-                self._pipe.close()
-                self._pipe = None
+                self._drop_pipeline()
         self._rewind(place)
         if self._pipe is None:
-            self._pipe = DecodePipeline(self.decoding, self._make_request)
+            self._pipe = DecodePipeline(self.decoding)
+        self._fill(self._pipe)
+        return self._pipe
+
+    def _fill(self, pipe: DecodePipeline) -> None:
+        while len(pipe) < self.decoding.prefetch:
+            order = self._plan_order()
+            pipe.start(order.prepared.request)
+            self._orders.append(order)
 
     def _rewind(self, place: Place) -> None:
         self._orders.clear()
-        self._ahead = place
+        self._to_order = place
         self.bad.start_from(place.step)
 
-    def _make_request(self) -> Request:
-        """Plan the next batch to decode; the pipeline asks for it."""
-        place = self._ahead
-        if place.step >= len(self):
-            place = Place(place.epoch + 1, 0)
-        order = self._plan_order(place)
-        self._orders.append(order)
-        self._ahead = Place(place.epoch, place.step + 1, place.consumed)
-        return order.request
-
-    def _plan_order(self, place: Place) -> _Order:
+    def _plan_order(self) -> _Order:
+        """Plan the next batch to decode."""
+        place = self._wrap(self._to_order)
         if place.step == 0:
             self.bad.start_from(0)
+        if self._prepare is None:
+            self._prepare = Preparer(self.source, self.decoding.recipe, self.decoding.image_size)
         indices = self.bad.rows(_Pass(self.plan, place), place.step)
-        crop = flip = None
-        recipe = self.decoding.recipe
-        if isinstance(recipe, TrainRecipe):
-            draws = draw(recipe, indices, place.epoch, self.seed)
-            crop, flip = draws.crop, draws.flip
-        return _Order(place, indices, Request(self._path_table()[indices], crop), flip)
-
-    def _path_table(self) -> Paths:
-        if self._paths is None:
-            names = [b""] * len(self.source) if self._is_cached else [os.fsencode(path) for path in self.source.paths]
-            # One zero byte more than the longest name, so that every row ends in one.
-            self._paths = np.array(names, dtype=f"S{max(map(len, names)) + 1}")
-        return self._paths
+        self._to_order = place.next()
+        return _Order(place, indices, self._prepare(indices, place.epoch, self.seed))
 
     def _find_bad(self, error: DecodeError) -> None:
         """Name the images that broke the pipeline, then plan again from the batch that failed."""
-        assert self._pipe is not None
-        self._pipe.close()
-        self._pipe = None
+        self._drop_pipeline()
         failed = list(self._orders)
         for order in failed:  # the failure is the oldest batch's, unless DALI reported a later one early
-            culprits = find_culprits(self.decoding, order.request, order.indices)
+            culprits = find_culprits(self.decoding, order.prepared.request, order.indices)
             if culprits:
                 self.bad.register(culprits, {i: self.source.paths[i] for i in culprits})
                 return self._rewind(failed[0].place)
         raise error
 
-    def _finish(self, order: _Order, pixels: torch.Tensor | None, owner: Any) -> Batch:
-        """Turn decoded pixels into the network's input, and look up the targets."""
-        device = self.output.device
-        targets = order.indices if self.output.indices else self.source.targets[order.indices]
-        targets = self._to_device(torch.from_numpy(np.ascontiguousarray(targets).copy()))
-        if pixels is None:
-            return self._cached_images()[: len(order.indices)], targets
-        flip = None if order.flip is None else self._to_device(torch.from_numpy(order.flip))
-        images = self._normalize(pixels.to(device, non_blocking=True), flip)
-        if pixels.is_cuda:
-            self._lend(owner)
-        return images, targets
-
-    def _normalize(self, pixels: torch.Tensor, flip: torch.Tensor | None) -> torch.Tensor:
-        normalize = None if self.output.dtype == torch.uint8 else self.decoding.recipe.normalize
-        mean, std = (normalize.mean, normalize.std) if normalize is not None else (None, None)
-        return ops.normalize(
-            pixels, mean, std, flip=flip, dtype=self.output.dtype, channels_last=self.output.channels_last
-        )
-
-    def _to_device(self, values: torch.Tensor) -> torch.Tensor:
-        if self.output.device.type != "cuda":
-            return values.to(self.output.device)
-        return values.pin_memory().to(self.output.device, non_blocking=True)
-
-    def _lend(self, owner: Any) -> None:
-        """Keep DALI's memory until the kernel that reads it, just queued, has run."""
-        event = torch.cuda.Event()
-        event.record()
-        self._lent.append((event, owner))
-        if len(self._lent) > _MAX_LENT:
-            self._lent[0][0].synchronize()
-        while self._lent[0][0].query():
-            self._lent.popleft()
-            if not self._lent:
-                break
+    def _drop_pipeline(self) -> None:
+        if self._pipe is not None:
+            self._pipe.close()
+            self._pipe = None
 
     def _cached_images(self) -> torch.Tensor:
         """One batch of noise, made once: what training would run at if images cost nothing."""
@@ -303,7 +302,7 @@ class Loader:
             size = self.decoding.image_size
             shape = (self.decoding.batch_size, size, size, 3)
             noise = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-            self._cached = self._normalize(noise.to(self.output.device), None)
+            self._cached = self._finish.images(noise.to(self.output.device))
         return self._cached
 
 

@@ -358,6 +358,11 @@ class TrainRecipe:
     erasing: RandomErasing | None = None
     mix: Mix | None = None
 
+    @property
+    def resample(self) -> RandomResizedCrop:
+        """Interpolation and antialias of the resize, with or without a random crop."""
+        return self.crop or RandomResizedCrop()
+
     def __post_init__(self) -> None:
         """Validate every field."""
         for name in ("hflip", "vflip", "grayscale"):

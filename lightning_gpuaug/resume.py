@@ -3,19 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import cast
 
 import lightning.pytorch as pl
+from lightning.pytorch.loops.progress import _ProcessedTracker
 
 
 def position(trainer: pl.Trainer) -> tuple[int, int]:
     """(epoch, steps done in it) of the training loop, when a pass over the training data begins."""
-    return trainer.current_epoch, trainer.fit_loop.epoch_loop.batch_progress.current.ready
+    return trainer.current_epoch, _progress(trainer).ready
 
 
 def steps_in_flight(trainer: pl.Trainer) -> int:
     """1 while a batch is out and its step is not finished (an exception saved the checkpoint), else 0."""
-    progress = trainer.fit_loop.epoch_loop.batch_progress.current
+    progress = _progress(trainer)
     return progress.ready - progress.processed
+
+
+def _progress(trainer: pl.Trainer) -> _ProcessedTracker:
+    """The training loop's counters of the running epoch."""
+    return cast(_ProcessedTracker, trainer.fit_loop.epoch_loop.batch_progress.current)
 
 
 class ContinueEpoch(pl.Callback):
@@ -38,7 +45,7 @@ class ContinueEpoch(pl.Callback):
             return
         step = resumed[1]
         loop = trainer.fit_loop.epoch_loop
-        progress = loop.batch_progress.current
+        progress = _progress(trainer)
         # A checkpoint of `on_train_batch_end` has its last step not counted as completed; the loop adds it.
         late = int(loop.restarted_on_train_batch_end)
         if progress.completed + late != step:

@@ -123,7 +123,7 @@ def test_kinds_of_damage_are_told_apart(tmp_path: Path) -> None:
         Path(good.paths[index]).write_bytes(content)
     dm = module(good, on_bad_image="substitute", batch_size=8)
     with pytest.warns(BadImageWarning):
-        (_, targets), = dm.val_dataloader()
+        ((_, targets),) = dm.val_dataloader()
     assert targets.tolist() == [0, 4, 7]
     reasons = {int(Path(path).stem): reason for path, reason in dm.bad_images.items()}
     for index, word in {1: "truncated JPEG", 2: "empty", 3: "HTML", 5: "truncated PNG", 6: "GIF"}.items():
@@ -165,7 +165,7 @@ def test_zero_padding_of_paths_is_harmless(tmp_path: Path) -> None:
     long.write_bytes(paths[1].read_bytes())
     (tmp_path / "list.txt").write_text(f"{paths[0]} 0\n{long} 1\n{paths[1]} 2\n")
     dm = module(FileList(tmp_path / "list.txt"), batch_size=3)
-    (images, targets), = dm.val_dataloader()
+    ((images, targets),) = dm.val_dataloader()
     assert targets.tolist() == [0, 1, 2]
     assert bool((images[1] == images[2]).all())
     assert not bool((images[0] == images[1]).all())

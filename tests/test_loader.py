@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from functools import lru_cache
+from functools import lru_cache, partial
 from pathlib import Path
 
 import numpy as np
@@ -25,9 +25,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("numbered")
 
 
-@pytest.fixture(scope="module")
-def data(folder: Path) -> Iterator[object]:
-    """data(n): a data module class over n samples, closed at the end."""
+@pytest.fixture(scope="module", params=[False, True], ids=["here", "worker"])
+def data(folder: Path, request: pytest.FixtureRequest) -> Iterator[object]:
+    """data(n): a data module over n samples, closed at the end; batches made in the caller's thread or the worker's."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr("lightning_gpuaug.data.Loader", partial(Loader, ahead=request.param))
     source = lru_cache(lambda n: numbered(folder / str(n), n))
     made: list[ImageDataModule] = []
 
@@ -38,6 +40,7 @@ def data(folder: Path) -> Iterator[object]:
         return dm
 
     yield make
+    patch.undo()
     for dm in made:
         dm.teardown("test")
 
@@ -46,7 +49,7 @@ def labels(loader: Loader) -> list[list[int]]:
     return [targets.tolist() for _, targets in loader]
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 64), st.integers(1, 9), st.integers(1, 4))
 def test_every_pass_delivers_what_len_says(data, n: int, batch_size: int, world: int) -> None:
     n = max(n, world)
@@ -60,13 +63,11 @@ def test_every_pass_delivers_what_len_says(data, n: int, batch_size: int, world:
         dm.teardown("test")
 
 
-@settings(max_examples=15, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=40, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 64), st.integers(1, 6), st.integers(1, 4), st.integers(0, 3), st.booleans())
 def test_training_epochs(data, n: int, batch_size: int, world: int, seed: int, drop_last: bool) -> None:
     n = max(n, batch_size * world)
-    modules = [
-        data(n, rank, world, batch_size=batch_size, seed=seed, drop_last=drop_last) for rank in range(world)
-    ]
+    modules = [data(n, rank, world, batch_size=batch_size, seed=seed, drop_last=drop_last) for rank in range(world)]
     loaders = [dm.train_dataloader() for dm in modules]
     for _ in range(3):
         passes = [labels(loader) for loader in loaders]
@@ -253,7 +254,9 @@ def test_data_modules_pickle_and_build_nothing(data) -> None:
 
 def test_memory_is_flat_over_epochs_and_rebuilds(data) -> None:
     def resident() -> int:
-        return int(next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line).split()[1])
+        return int(
+            next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line).split()[1]
+        )
 
     dm = data(16, batch_size=4)
     sizes = []

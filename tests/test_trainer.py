@@ -16,7 +16,14 @@ from tests.tracking import SaveEverywhere, Tracking, trainer
 
 @pytest.fixture(autouse=True)
 def _quiet_lightning() -> None:
-    for text in ("does not have many workers", "GPU available", "Starting from v1.9", "LeafSpec", "TreeSpec", "infer the batch indices"):
+    for text in (
+        "does not have many workers",
+        "GPU available",
+        "Starting from v1.9",
+        "LeafSpec",
+        "TreeSpec",
+        "infer the batch indices",
+    ):
         warnings.filterwarnings("ignore", message=f".*{text}.*")
 
 
@@ -92,9 +99,10 @@ def test_early_stop_and_fit_again(tmp_path: Path) -> None:
     assert len(model.train_steps) in (4, 6)
     fresh = Tracking()
     trainer(tmp_path, max_epochs=1, limit_val_batches=0).fit(fresh, dm)  # another trainer starts from the first epoch
-    assert fresh.train_steps == [s for s in model.train_steps if s[0] == 0][: len(fresh.train_steps)] or len(
-        fresh.train_steps
-    ) == 6
+    assert (
+        fresh.train_steps == [s for s in model.train_steps if s[0] == 0][: len(fresh.train_steps)]
+        or len(fresh.train_steps) == 6
+    )
     assert [s[0] for s in fresh.train_steps] == [0] * 6
 
 

@@ -7,6 +7,7 @@ from typing import Any
 
 import lightning.pytorch as pl
 import torch
+import torchmetrics
 
 Step = tuple[int, list[int], float]
 
@@ -25,6 +26,7 @@ class Tracking(pl.LightningModule):
         self.train_steps: list[Step] = []
         self.val_steps: list[Step] = []
         self.lrs: list[float] = []
+        self.val_mean = torchmetrics.MeanMetric()
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
         self.train_steps.append(self._note(batch))
@@ -34,6 +36,8 @@ class Tracking(pl.LightningModule):
     def validation_step(self, batch: Any, batch_idx: int) -> None:
         if not self.trainer.sanity_checking:
             self.val_steps.append(self._note(batch))
+        self.val_mean.update(batch[1].float())
+        self.log("val_mean", self.val_mean)
 
     def test_step(self, batch: Any, batch_idx: int) -> None:
         self.val_steps.append(self._note(batch))

@@ -98,7 +98,7 @@ template <typename Source, typename Finish>
 void sweep(const Image& image, const Source& source, uint8_t* out, const Finish& finish) {
   for (int y = 0; y < image.height; ++y) {
     for (int x = 0; x < image.width; ++x, out += 3) {
-      const Rgb p = finish(source(x, y));
+      const Pixel p = finish(source(x, y));
       out[0] = static_cast<uint8_t>(p.r), out[1] = static_cast<uint8_t>(p.g), out[2] = static_cast<uint8_t>(p.b);
     }
   }
@@ -130,12 +130,12 @@ void run_program(const int32_t* record, int chain, bool chained, const Image& so
     with_pixel_source(pass, image, record[kWordFill], &work.blur, [&](const auto& pixel) {
       const Stages& stages = work.stages;
       if (stages.count == 0) {
-        sweep(image, pixel, out, [](Rgb p) { return p; });
+        sweep(image, pixel, out, [](Pixel p) { return p; });
       } else if (stages.count == 1 && stages.stage[0].table) {
-        sweep(image, pixel, out, [=](Rgb p) { return looked_up(tables, p); });
+        sweep(image, pixel, out, [=](Pixel p) { return looked_up(tables, p); });
       } else {
-        sweep(image, pixel, out, [&](Rgb p) {
-          Rgb one[1] = {p};
+        sweep(image, pixel, out, [&](Pixel p) {
+          Pixel one[1] = {p};
           through_stages(stages, tables, one);
           return one[0];
         });

@@ -1,14 +1,15 @@
 // normalize on the CPU: rows in parallel, each pixel through a table.
 //
 // A uint8 input has 256 values a channel, so the math (pixel.h) runs 768 times and the pixels are looked up. The tables
-// (3 KB at most) stay in the L1 cache; the result is exact on every CPU, with or without FMA and half-float instructions.
+// (3 KB at most) stay in the L1 cache; the result is exact on every CPU, with or without FMA and half-float
+// instructions.
+#include "../normalize.h"
+
 #include <torch/csrc/stable/library.h>
 
 #include <algorithm>
 #include <cstring>
 #include <type_traits>
-
-#include "../normalize.h"
 
 namespace gpuaug {
 namespace {

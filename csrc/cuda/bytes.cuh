@@ -25,8 +25,8 @@ __device__ __forceinline__ bool can_load_words(const uint8_t* p, ByteRange range
   return p >= range.begin + skew && p + 4 * kWords + ((4 - skew) & 3u) <= range.end;
 }
 
-// 4 * kWords bytes from any address, through aligned 32-bit loads and funnel shifts. Little endian: the first byte is the
-// low byte of words[0].
+// 4 * kWords bytes from any address, through aligned 32-bit loads and funnel shifts. Little endian: the first byte is
+// the low byte of words[0].
 template <int kWords>
 __device__ __forceinline__ void load_words(const uint8_t* p, uint32_t (&words)[kWords]) {
   const uint32_t skew = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p)) & 3u;
@@ -59,9 +59,9 @@ __device__ __forceinline__ uint8_t byte_of(uint32_t word, int index) { return (w
 
 // RGB RGB RGB RGB, four pixels in three words, in the opposite pixel order.
 __device__ __forceinline__ void mirror_four_pixels(const uint32_t* in, uint32_t* out) {
-  out[0] = __byte_perm(in[1], in[2], 0x2765);                                 // bytes 9 10 11 6
-  out[1] = __byte_perm(__byte_perm(in[1], in[2], 0x0043), in[0], 0x3710);     // bytes 7 8 3 4
-  out[2] = __byte_perm(in[0], in[1], 0x2105);                                 // bytes 5 0 1 2
+  out[0] = __byte_perm(in[1], in[2], 0x2765);                              // bytes 9 10 11 6
+  out[1] = __byte_perm(__byte_perm(in[1], in[2], 0x0043), in[0], 0x3710);  // bytes 7 8 3 4
+  out[2] = __byte_perm(in[0], in[1], 0x2105);                              // bytes 5 0 1 2
 }
 
 // kWords words of RGB pixels (four pixels are three words), in the opposite pixel order.
@@ -110,10 +110,11 @@ __device__ __forceinline__ void store_words(void* out, const uint32_t (&words)[k
   }
 }
 
-// Normalises kCount bytes and stores them in one access of kCount * sizeof(T) bytes (4, 8 or 16). constants(j) gives the
-// {scale, bias} of byte j.
+// Normalises kCount bytes and stores them in one access of kCount * sizeof(T) bytes (4, 8 or 16). constants(j) gives
+// the {scale, bias} of byte j.
 template <typename T, int kCount, typename Constants>
-__device__ __forceinline__ void normalize_and_store(T* out, const uint32_t (&bytes)[kCount / 4], const Constants& constants) {
+__device__ __forceinline__ void normalize_and_store(T* out, const uint32_t (&bytes)[kCount / 4],
+                                                    const Constants& constants) {
   uint32_t words[kCount * sizeof(T) / 4];
   if constexpr (sizeof(T) == 1) {
 #pragma unroll

@@ -40,14 +40,14 @@ struct ProgramLaunch {
 struct FourPixels {
   uint32_t word[3];
 
-  __device__ __forceinline__ explicit FourPixels(const Rgb (&p)[4]) {
+  __device__ __forceinline__ explicit FourPixels(const Pixel (&p)[4]) {
     word[0] = p[0].r | p[0].g << 8 | p[0].b << 16 | static_cast<uint32_t>(p[1].r) << 24;
     word[1] = p[1].g | p[1].b << 8 | p[2].r << 16 | static_cast<uint32_t>(p[2].g) << 24;
     word[2] = p[2].b | p[3].r << 8 | p[3].g << 16 | static_cast<uint32_t>(p[3].b) << 24;
   }
 };
 
-__device__ __forceinline__ void unpack(const uint32_t (&word)[3], Rgb (&p)[4]) {
+__device__ __forceinline__ void unpack(const uint32_t (&word)[3], Pixel (&p)[4]) {
   const auto byte = [&](int i) { return static_cast<int>((word[i / 4] >> (8 * (i % 4))) & 0xff); };
 #pragma unroll
   for (int j = 0; j < 4; ++j) p[j] = {byte(3 * j), byte(3 * j + 1), byte(3 * j + 2)};
@@ -65,7 +65,7 @@ __device__ __forceinline__ void for_four_pixels(const ProgramLaunch& launch, con
   const bool words = std::is_same_v<Source, Copy> && can_load_whole_words(image);
   for (int first = 4 * threadIdx.x; first < count; first += 4 * blockDim.x) {
     const int here = count - first < 4 ? count - first : 4;
-    Rgb p[4];
+    Pixel p[4];
     if (words && here == 4) {
       const uint32_t* from = reinterpret_cast<const uint32_t*>(image.data) + 3 * (first / 4);
       const uint32_t loaded[3] = {from[0], from[1], from[2]};
@@ -83,7 +83,7 @@ __device__ __forceinline__ void for_four_pixels(const ProgramLaunch& launch, con
   }
 }
 
-__device__ __forceinline__ void store_pixels(uint8_t* out, int first, int here, const Rgb (&p)[4]) {
+__device__ __forceinline__ void store_pixels(uint8_t* out, int first, int here, const Pixel (&p)[4]) {
   if (here == 4) {
     const FourPixels packed(p);
     uint32_t* to = reinterpret_cast<uint32_t*>(out) + 3 * (first / 4);
@@ -107,7 +107,7 @@ __device__ inline void gray_statistics(const ProgramLaunch& launch, const Image&
   if (threadIdx.x == 0) shared.gray_sum = 0;
   __syncthreads();
   uint32_t sum = 0;
-  for_four_pixels(launch, image, Copy{image}, [&](int, int here, const Rgb (&p)[4]) {
+  for_four_pixels(launch, image, Copy{image}, [&](int, int here, const Pixel (&p)[4]) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if (j < here) sum += static_cast<uint32_t>(pil ? pil_gray_of(p[j]) : gray_of(p[j]));
@@ -122,8 +122,8 @@ __device__ inline void gray_statistics(const ProgramLaunch& launch, const Image&
 __device__ inline void range_statistics(const ProgramLaunch& launch, const Image& image, ProgramShared& shared) {
   if (threadIdx.x < kChannels) shared.low[threadIdx.x] = 255, shared.high[threadIdx.x] = 0;
   __syncthreads();
-  Rgb low = {255, 255, 255}, high = {0, 0, 0};
-  for_four_pixels(launch, image, Copy{image}, [&](int, int here, const Rgb (&p)[4]) {
+  Pixel low = {255, 255, 255}, high = {0, 0, 0};
+  for_four_pixels(launch, image, Copy{image}, [&](int, int here, const Pixel (&p)[4]) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if (j >= here) continue;
@@ -145,7 +145,7 @@ __device__ inline void histogram_statistics(const ProgramLaunch& launch, const I
   for (int i = threadIdx.x; i < kChannels * 256 * kHistogramCopies; i += blockDim.x) shared.histogram[i] = 0;
   __syncthreads();
   const int copy = threadIdx.x % kHistogramCopies;
-  for_four_pixels(launch, image, Copy{image}, [&](int, int here, const Rgb (&p)[4]) {
+  for_four_pixels(launch, image, Copy{image}, [&](int, int here, const Pixel (&p)[4]) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
       if (j >= here) continue;
@@ -269,7 +269,7 @@ __global__ void __launch_bounds__(kShared ? 1024 : 512, kShared ? 1 : 2) run_pro
     build_tables(launch, pass, image, shared);
     __syncthreads();
     with_pixel_source(pass, image, record[kWordFill], &shared.blur, [&](const auto& source) {
-      for_four_pixels(launch, image, source, [&](int first, int here, Rgb (&p)[4]) {
+      for_four_pixels(launch, image, source, [&](int first, int here, Pixel (&p)[4]) {
         through_stages(shared.stages, shared.tables, p);
         store_pixels(out, first, here, p);
       });

@@ -23,7 +23,7 @@ _SLOTS = CROP_ATTEMPTS + 1
 
 
 def philox4x32(key: tuple[int, int], counter: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Philox4x32-10 of Salmon et al., "Parallel random numbers: as easy as 1, 2, 3" (2011).
+    """Philox4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
 
     Args:
         key: two 32-bit words.
@@ -32,7 +32,7 @@ def philox4x32(key: tuple[int, int], counter: NDArray[np.uint32]) -> NDArray[np.
     Returns:
         (..., 4) uint32, independent uniform words for every distinct (key, counter).
     """
-    c0, c1, c2, c3 = (np.ascontiguousarray(counter[..., i]).astype(np.uint64) for i in range(4))
+    c0, c1, c2, c3 = (counter[..., i].astype(np.uint64) for i in range(4))
     k0, k1 = key
     mask, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
     for _ in range(10):
@@ -73,13 +73,13 @@ class Draws:
     """What was drawn for a batch of N samples.
 
     Attributes:
-        crop: (N, 4, CROP_ATTEMPTS) float32, one candidate window a column: height and width as multiples of
+        crop: (N, 4, CROP_ATTEMPTS) float64, one candidate window a column: height and width as multiples of
             sqrt(image area), then the uniform positions of its top and left; None without a random crop. The image's
             size is not known here, so the first candidate that fits is chosen where the image's header is read.
         flip: (N,) bool, mirror left to right; None where the recipe never flips.
     """
 
-    crop: NDArray[np.float32] | None
+    crop: NDArray[np.float64] | None
     flip: NDArray[np.bool_] | None
 
 
@@ -102,6 +102,5 @@ def draw(recipe: TrainRecipe, indices: NDArray[np.int64], epoch: int, seed: int)
         half_ratio = np.exp(0.5 * (narrow + (wide - narrow) * tries[..., 1]))  # sqrt(width / height)
         side = np.sqrt(area)
         crop = np.stack([side / half_ratio, side * half_ratio, tries[..., 2], tries[..., 3]], axis=1)
-        crop = crop.astype(np.float32)
     flip = u[:, FLIP_SLOT, 0] < recipe.hflip if recipe.hflip > 0 else None
     return Draws(crop, flip)

@@ -15,10 +15,21 @@ from numpy.typing import NDArray
 
 from lightning_gpuaug.augment.auto import auto_program
 from lightning_gpuaug.augment.distributions import DrawAt, Floats, Ints, beta, normal
-from lightning_gpuaug.augment.draw import FLIP_SLOT, uniforms
+from lightning_gpuaug.augment.draw import FLIP_SLOT, draw, uniforms
 from lightning_gpuaug.augment.policies import OP_WORDS
 from lightning_gpuaug.augment.slots import Slot
-from lightning_gpuaug.ops.record import PROGRAM_WORDS, VERSION, WORDS, Flag, Opcode, Word, head_word
+from lightning_gpuaug.augment.window import random_window
+from lightning_gpuaug.ops.record import (
+    CROP_FILTER_SHIFT,
+    INTERPOLATIONS,
+    PROGRAM_WORDS,
+    VERSION,
+    WORDS,
+    Flag,
+    Opcode,
+    Word,
+    head_word,
+)
 from lightning_gpuaug.recipe import ColorJitter, GaussianBlur, Mix, RandomErasing, TrainRecipe
 
 ERASE_ATTEMPTS = 10
@@ -46,17 +57,26 @@ class Params:
 
 
 def sample_params(
-    recipe: TrainRecipe, indices: NDArray[np.int64], epoch: int, seed: int, height: int, width: int
+    recipe: TrainRecipe,
+    indices: NDArray[np.int64],
+    epoch: int,
+    seed: int,
+    height: int,
+    width: int,
+    sizes: NDArray[np.int32] | None = None,
 ) -> Params:
-    """Draw the records of a batch whose images are cropped and resized already.
+    """Draw the records of a batch.
 
     Args:
         recipe: what may happen.
         indices: (N,) sample indices.
         epoch: number of the epoch.
         seed: 0..2**32-1.
-        height: of the images.
-        width: of the images.
+        height: of the result.
+        width: of the result.
+        sizes: (N, 2) height and width of the decoded images, for `ops.augment_packed` and `ops.augment_list`: the
+            records then hold the crop windows, the same that `draw` and `window.random_window` give. None where the
+            images are cropped and resized already, for `ops.augment`.
     """
     n = len(indices)
     wanted = _slots(recipe)
@@ -79,6 +99,9 @@ def sample_params(
         flags |= np.where(u[FLIP_SLOT][:, 0] < recipe.hflip, Flag.FLIP_HORIZONTAL, 0).astype(np.int32)
     if recipe.vflip > 0:
         flags |= np.where(u[FLIP_SLOT][:, 1] < recipe.vflip, Flag.FLIP_VERTICAL, 0).astype(np.int32)
+
+    if sizes is not None:
+        _crop(recipe, records, indices, epoch, seed, sizes)
 
     chains = 0
     parts: list[NDArray[np.int32]] = []
@@ -108,6 +131,20 @@ def sample_params(
         _erase(recipe.erasing, records, numbers, height, width, u[Slot.ERASE], draw_at)
     share = _mix(recipe.mix, records, numbers, height, width, draw_at) if recipe.mix is not None else None
     return Params(records, max(chains, int(bool(parts))), share)
+
+
+def _crop(recipe: TrainRecipe, records: NDArray[np.int32], indices: NDArray[np.int64], epoch: int, seed: int,
+          sizes: NDArray[np.int32]) -> None:  # fmt: skip
+    """Write crop window and filter."""
+    resample = recipe.resample
+    bits = INTERPOLATIONS.index(resample.interpolation) << CROP_FILTER_SHIFT | (
+        Flag.ANTIALIAS if resample.antialias else 0
+    )
+    records[:, Word.FLAGS] |= np.int32(bits)
+    crops = draw(recipe, indices, epoch, seed).crop
+    if recipe.crop is not None and crops is not None:
+        start, size = random_window(sizes, crops, recipe.crop)
+        records[:, Word.CROP : Word.CROP + 2], records[:, Word.CROP + 2 : Word.CROP + 4] = start, size
 
 
 def _slots(recipe: TrainRecipe) -> list[int]:

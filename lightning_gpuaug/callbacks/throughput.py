@@ -45,8 +45,8 @@ class ThroughputSummary:
     def rows(self) -> list[tuple[str, str]]:
         """`(name, value with unit)` pairs for a table."""
         return [
-            ("images/s, device", _text(self.img_per_s_device, "{:,.0f} img/s")),
-            ("images/s, global", _text(self.img_per_s_global, "{:,.0f} img/s")),
+            ("images/s, device", _text(self.img_per_s_device, "{:,.1f} img/s")),
+            ("images/s, global", _text(self.img_per_s_global, "{:,.1f} img/s")),
             ("step time", _text(self.step_ms, "{:,.2f} ms")),
             ("data wait", _text(self.data_wait_fraction, "{:.3f} of the time (0..1)")),
             ("images", f"{self.images:,}"),

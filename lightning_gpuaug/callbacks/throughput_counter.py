@@ -97,8 +97,10 @@ class ThroughputCounter(Generic[Mark]):
 
     def interrupted(self) -> None:
         """Something that is not training happens now."""
-        if self._in_hand is not None or self._asked is not None:
+        if self._in_hand is not None:
             self._spoiled = True
+        else:
+            self._asked = None  # it was too early to call that a wait: the loop asks again
         self._previous_end = None
 
     def epoch_begins(self) -> None:

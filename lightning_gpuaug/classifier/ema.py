@@ -9,10 +9,8 @@ from torch import nn
 
 
 def make_average(network: nn.Module) -> nn.Module:
-    """A copy of `network` (weights, buffers, memory format) that is never trained and stays in eval mode."""
-    average = copy.deepcopy(network)
-    average.requires_grad_(False)
-    return average.eval()
+    """A copy of `network` (weights, buffers, memory format) that asks for no gradient."""
+    return copy.deepcopy(network).requires_grad_(False)
 
 
 class AverageUpdater:

@@ -26,6 +26,7 @@ class EvaluationMetrics(nn.Module):
         super().__init__()
         # No update may wait for the GPU: input validation and NaN checks read values back, so both are off. And no
         # MetricCollection: it merges metrics whose states agree after the first batch, as top-1 and top-5 may.
+        # The mean takes one loss a sample, for torchmetrics drops a batch's weight when its NaN check is off.
         metrics: dict[str, Metric] = {"loss": MeanMetric(nan_strategy="disable")}
         if task == "multiclass":
             for name, k in (("top1", 1), ("top5", min(5, num_classes))):
@@ -35,17 +36,17 @@ class EvaluationMetrics(nn.Module):
         self._task = task
         self._metrics = nn.ModuleDict(metrics)
 
-    def update(self, loss: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
+    def update(self, losses: torch.Tensor, logits: torch.Tensor, targets: torch.Tensor) -> None:
         """Take in one batch.
 
         Args:
-            loss: float32 scalar, the batch's mean.
+            losses: float32 (N,), each sample's loss.
             logits: float (N, C).
             targets: int64 (N,), or float (N, C); a soft multiclass target counts as its most probable class.
         """
         for name, metric in self.named_metrics():
             if name == "loss":
-                metric.update(loss, weight=logits.shape[0])
+                metric.update(losses)
             elif self._task == "multilabel":
                 metric.update(logits.sigmoid(), targets.long())
             else:

@@ -60,8 +60,8 @@ class Classifier(pl.LightningModule):
         decay_epochs: for "step" the epochs between decays; for "multistep" a rising list of epochs.
         decay_rate: factor of each decay (default 0.1), or the power of "poly" (default 1).
         ema_decay: keep an exponential moving average of the weights with this decay, in (0, 1). It starts from the
-            weights at the first optimizer step of a run, is updated after each optimizer step, and is part of the
-            checkpoint. Single device and DDP only.
+            weights that a run starts from, is updated after each optimizer step, and is part of the checkpoint.
+            Single device and DDP only.
 
     Raises:
         ValueError: a name that timm does not know (the nearest ones are given), or a value out of range.
@@ -175,6 +175,8 @@ class Classifier(pl.LightningModule):
             if not isinstance(strategy, SingleDeviceStrategy | DDPStrategy):
                 raise ValueError(f"ema_decay needs one device or DDP, got strategy {type(strategy).__name__}")
             self._ema = AverageUpdater(self.network, self.ema_network, self.hparams["ema_decay"])
+            if self.trainer.global_step == 0:
+                self._ema.start()  # the weights may have been replaced since construction
         scheduler: Any = self.lr_schedulers()
         if self._schedule.needs_total and scheduler is not None:
             restored = scheduler.t_initial + scheduler.warmup_t
@@ -186,17 +188,14 @@ class Classifier(pl.LightningModule):
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """Step, then average. Here and not in a batch hook: it runs once per optimizer step, before any checkpoint."""
-        if self._ema is not None and self.trainer.global_step == 0:
-            self._ema.start()  # the weights may have been replaced since construction
         super().optimizer_step(*args, **kwargs)
-        if self._ema is not None:
-            self._ema.update()
+        self._update_average()
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """The batch's mean loss, a float32 scalar."""
         images, targets = batch
         self._check_batch(images, targets)
-        loss = self._loss(self.network(images), targets, self.hparams["label_smoothing"])
+        loss = self._losses(self.network(images), targets, self.hparams["label_smoothing"]).mean()
         # Not in the progress bar: the bar reads its values after every batch, and reading makes the host wait for
         # the GPU. For the same reason the rate is logged as a tensor that stays on the CPU.
         self.log("train/loss", loss, batch_size=images.shape[0])
@@ -228,19 +227,24 @@ class Classifier(pl.LightningModule):
         prediction = {"index": indices, "label": label, "probability": probability}
         return prediction if self.task == "multiclass" else {**prediction, "scores": scores}
 
+    def _update_average(self) -> None:
+        if self._ema is not None:
+            self._ema.update()
+
     def _evaluate(self, stage: str, metrics: EvaluationMetrics, batch: tuple[Tensor, Tensor]) -> None:
         images, targets = batch
         self._check_batch(images, targets)
         logits = self(images).float()
-        metrics.update(self._loss(logits, targets, 0.0), logits, targets)
+        metrics.update(self._losses(logits, targets, 0.0), logits, targets)
         for name, metric in metrics.named_metrics():
             self.log(f"{stage}/{name}", metric, on_step=False, on_epoch=True, prog_bar=True, batch_size=images.shape[0])
 
-    def _loss(self, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+    def _losses(self, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
+        """Each sample's loss, float32 (N,)."""
         if self.task == "multiclass":
-            return F.cross_entropy(logits.float(), targets, label_smoothing=label_smoothing)
+            return F.cross_entropy(logits.float(), targets, label_smoothing=label_smoothing, reduction="none")
         targets = targets * (1.0 - label_smoothing) + 0.5 * label_smoothing
-        return F.binary_cross_entropy_with_logits(logits.float(), targets)
+        return F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none").mean(dim=1)
 
     def _check_images(self, images: Tensor) -> None:
         weight = next(self.network.parameters())

@@ -90,11 +90,12 @@ class Schedule:
             None for "none" without warm-up.
         """
         warmup = self.warmup_length(steps_per_epoch)
-        # timm calls a schedule that counts updates "not in epochs".
+        # timm calls a schedule that counts updates "not in epochs". With `warmup_prefix` the curve's time starts where
+        # the warm-up ends, and its own length is then what remains of the run.
         common: dict[str, Any] = {"warmup_t": warmup, "warmup_lr_init": self.warmup_lr, "t_in_epochs": False}
+        common["warmup_prefix"] = self.needs_total
         if self.needs_total:
-            # With `warmup_prefix` timm starts the curve where the warm-up ends; its own length is then what remains.
-            common |= {"t_initial": max(1, total_steps - warmup), "lr_min": self.min_lr, "warmup_prefix": True}
+            common |= {"t_initial": max(1, total_steps - warmup), "lr_min": self.min_lr}
         if self.name == "cosine":
             return CosineLRScheduler(optimizer, **common)
         if self.name == "tanh":

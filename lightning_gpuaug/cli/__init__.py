@@ -1,1 +1,5 @@
-"""cli."""
+"""The `gpuaug` command."""
+
+from lightning_gpuaug.cli.dispatch import main
+
+__all__ = ["main"]

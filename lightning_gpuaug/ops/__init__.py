@@ -5,7 +5,21 @@ Everything here works without the rest of the package. The ops are also `torch.o
 
 from lightning_gpuaug.ops import _register  # noqa: F401  (loads the libraries and completes the ops)
 from lightning_gpuaug.ops._augment import augment, check_records
+from lightning_gpuaug.ops._augment_ragged import augment_list, augment_packed, resized_crop
+from lightning_gpuaug.ops._image_sizes import image_sizes
 from lightning_gpuaug.ops._info import backend, build_info
 from lightning_gpuaug.ops._normalize import normalize
+from lightning_gpuaug.ops._resize_packed import resize_packed
 
-__all__ = ["augment", "backend", "build_info", "check_records", "normalize"]
+__all__ = [
+    "augment",
+    "augment_list",
+    "augment_packed",
+    "backend",
+    "build_info",
+    "check_records",
+    "image_sizes",
+    "normalize",
+    "resize_packed",
+    "resized_crop",
+]

@@ -107,3 +107,58 @@ def check_augment(
     """Check the arguments of `augment`, but not what the records say."""
     check_augment_tensors("augment", x, params, dtype, chains)
     check_mean_std("augment", mean, std)
+
+
+def _check_records_of(op: str, params: torch.Tensor, samples: int, device: torch.device) -> None:
+    if params.dtype != torch.int32 or tuple(params.shape) != (samples, WORDS):
+        rule = f"params must be int32 of shape ({samples}, {WORDS}), a record a sample"
+        raise ValueError(f"{op}: {rule}, got {params.dtype} {tuple(params.shape)}")
+    if params.device != device:
+        raise ValueError(f"{op}: params must be on the device of the images ({device}), got {params.device}")
+
+
+def _check_out_size(op: str, out_h: int, out_w: int) -> None:
+    if not (1 <= out_h <= LONGEST_SIDE and 1 <= out_w <= LONGEST_SIDE):
+        raise ValueError(f"{op}: size must be two numbers in 1..{LONGEST_SIDE}, got ({out_h}, {out_w})")
+
+
+def check_packed(
+    op: str,
+    data: torch.Tensor,
+    offsets: torch.Tensor,
+    sizes: torch.Tensor,
+    params: torch.Tensor,
+    out_h: int,
+    out_w: int,
+) -> None:
+    """Check a packed batch: images of different sizes end to end in one buffer."""
+    if data.dtype != torch.uint8 or data.ndim != 1:
+        raise ValueError(f"{op}: data must be uint8 with one dimension, got {data.dtype} {tuple(data.shape)}")
+    if offsets.dtype != torch.int64 or offsets.ndim != 1:
+        raise ValueError(f"{op}: offsets must be int64 of shape (N,), got {offsets.dtype} {tuple(offsets.shape)}")
+    samples = offsets.shape[0]
+    if sizes.dtype != torch.int32 or tuple(sizes.shape) != (samples, 2):
+        rule = f"sizes must be int32 of shape ({samples}, 2), height and width a sample"
+        raise ValueError(f"{op}: {rule}, got {sizes.dtype} {tuple(sizes.shape)}")
+    for name, tensor in (("offsets", offsets), ("sizes", sizes)):
+        if tensor.device != data.device:
+            raise ValueError(f"{op}: {name} must be on the device of data ({data.device}), got {tensor.device}")
+    _check_records_of(op, params, samples, data.device)
+    _check_out_size(op, out_h, out_w)
+
+
+def check_list(op: str, images: Sequence[torch.Tensor], params: torch.Tensor, out_h: int, out_w: int) -> None:
+    """Check a list of images that differ in size."""
+    for i, image in enumerate(images):
+        if image.dtype != torch.uint8:
+            raise ValueError(f"{op}: images must be torch.uint8, got {image.dtype} for sample {i}")
+        sides = image.shape[:2]
+        if image.ndim != 3 or image.shape[2] != 3 or min(sides) < 1 or max(sides) > LONGEST_SIDE:
+            rule = f"images must have shape (H, W, 3) with sides of 1..{LONGEST_SIDE}"
+            raise ValueError(f"{op}: {rule}, got {tuple(image.shape)} for sample {i}")
+        if image.device != params.device:
+            raise ValueError(
+                f"{op}: images must be on the device of params ({params.device}), got {image.device} for sample {i}"
+            )
+    _check_records_of(op, params, len(images), params.device)
+    _check_out_size(op, out_h, out_w)

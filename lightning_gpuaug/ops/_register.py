@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_gpuaug.ops import reference, reference_augment
-from lightning_gpuaug.ops._checks import check_augment_tensors, check_normalize_tensors
+from lightning_gpuaug.ops import _register_augment, reference
+from lightning_gpuaug.ops._checks import check_normalize_tensors
 from lightning_gpuaug.ops._load import NATIVE, native_required
 
 NAMESPACE = "lightning_gpuaug"
@@ -17,8 +17,11 @@ NAMESPACE = "lightning_gpuaug"
 SCHEMAS = {
     "normalize": "normalize(Tensor x, float[] mean, float[] std, Tensor? flip=None, ScalarType dtype=float, "
     "bool channels_last=True) -> Tensor",
-    "augment": "augment(Tensor x, Tensor params, float[] mean, float[] std, ScalarType dtype=float, "
-    "bool channels_last=True, int chains=1) -> Tensor",
+    "resize_packed": "resize_packed(Tensor data, Tensor offsets, Tensor sizes, int height, int width, float[] mean, "
+    "float[] std, Tensor? flip=None, ScalarType dtype=float, bool channels_last=True, int interpolation=1, "
+    "bool antialias=True) -> Tensor",
+    "image_sizes": "image_sizes(Tensor paths, bool exif_orientation=False, int threads=1) -> Tensor",
+    **_register_augment.SCHEMAS,
 }
 
 _warning_lock = threading.Lock()
@@ -38,7 +41,7 @@ def note_fallback(device: torch.device) -> None:
     warnings.warn(
         f"lightning_gpuaug.ops: plain torch (correct, slower) serves {device}: {missing}. "
         "`pip install --no-build-isolation .` builds the native ops.",
-        stacklevel=4,
+        stacklevel=5,
     )
 
 
@@ -66,30 +69,48 @@ def _normalize_fake(
     return reference.new_images(x, dtype, channels_last)
 
 
-def _augment_fallback(
-    x: torch.Tensor,
-    params: torch.Tensor,
+def _resize_packed_fallback(
+    data: torch.Tensor,
+    offsets: torch.Tensor,
+    sizes: torch.Tensor,
+    height: int,
+    width: int,
     mean: Sequence[float],
     std: Sequence[float],
+    flip: torch.Tensor | None = None,
     dtype: torch.dtype = torch.float32,
     channels_last: bool = True,
-    chains: int = 1,
+    interpolation: int = 1,
+    antialias: bool = True,
 ) -> torch.Tensor:
-    note_fallback(x.device)
-    return reference_augment.augment(x, params, mean, std, dtype, channels_last, chains)
+    note_fallback(data.device)
+    pixels = reference.resize_packed(data, offsets, sizes, height, width, interpolation, antialias)
+    return reference.normalize(pixels, mean, std, flip, dtype, channels_last)
 
 
-def _augment_fake(
-    x: torch.Tensor,
-    params: torch.Tensor,
+def _resize_packed_fake(
+    data: torch.Tensor,
+    offsets: torch.Tensor,
+    sizes: torch.Tensor,
+    height: int,
+    width: int,
     mean: Sequence[float],
     std: Sequence[float],
+    flip: torch.Tensor | None = None,
     dtype: torch.dtype = torch.float32,
     channels_last: bool = True,
-    chains: int = 1,
+    interpolation: int = 1,
+    antialias: bool = True,
 ) -> torch.Tensor:
-    check_augment_tensors("augment", x, params, dtype, chains)
-    return reference.new_images(x, dtype, channels_last)
+    return reference.new_images(data.new_empty((offsets.shape[0], height, width, 3)), dtype, channels_last)
+
+
+def _image_sizes_fallback(paths: torch.Tensor, exif_orientation: bool = False, threads: int = 1) -> torch.Tensor:
+    return paths.new_zeros((paths.shape[0], 2), dtype=torch.int32)  # unknown, all of them
+
+
+def _image_sizes_fake(paths: torch.Tensor, exif_orientation: bool = False, threads: int = 1) -> torch.Tensor:
+    return paths.new_empty((paths.shape[0], 2), dtype=torch.int32)
 
 
 def _register() -> torch.library.Library:
@@ -100,8 +121,11 @@ def _register() -> torch.library.Library:
     # Serves every device without a kernel of its own: the native kernels are registered for CPU and CUDA themselves.
     library.impl("normalize", _normalize_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"{NAMESPACE}::normalize", _normalize_fake, lib=library)
-    library.impl("augment", _augment_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
-    torch.library.register_fake(f"{NAMESPACE}::augment", _augment_fake, lib=library)
+    library.impl("resize_packed", _resize_packed_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"{NAMESPACE}::resize_packed", _resize_packed_fake, lib=library)
+    library.impl("image_sizes", _image_sizes_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
+    torch.library.register_fake(f"{NAMESPACE}::image_sizes", _image_sizes_fake, lib=library)
+    _register_augment.register(library, note_fallback)
     return library
 
 

@@ -67,10 +67,10 @@ def diagnose(path: str | os.PathLike[str]) -> str | None:
         return f"truncated {kind.upper()} (no image size in the header)"
     width, height = size
     if width <= 0 or height <= 0:
-        return f"header claims {width}×{height}"  # noqa: RUF001
+        return f"header claims {width}×{height}"
     if width * height > MAX_PIXELS:
         megapixels, limit = width * height / 1e6, MAX_PIXELS / 1e6
-        return f"header claims {width}×{height} ({megapixels:.0f} Mpx, limit {limit:.0f} Mpx)"  # noqa: RUF001
+        return f"header claims {width}×{height} ({megapixels:.0f} Mpx, limit {limit:.0f} Mpx)"
     if kind == "jpeg":
         return _jpeg_damage(data)
     if kind == "png":

@@ -1,0 +1,61 @@
+# Every target sets up what it needs in .venv; the set-up runs again only when pyproject.toml or csrc/ change.
+#
+#   make demo | test | lint | bench | clean
+#
+# Variables: PYTHON (3.11 or newer), DALI (cuda120 | cuda130), GPUAUG_CUDA_ARCHS (compute capabilities to compile for),
+# TRAIN (images for make bench).
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-builtin-rules
+.PHONY: demo test lint bench clean setup
+
+PYTHON ?= $(or $(shell command -v python3.11),python3)
+DALI ?= cuda120
+# One architecture compiles in seconds: this machine's GPU, or 9.0 where there is none.
+GPUAUG_CUDA_ARCHS ?= $(or $(shell nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | tr -d . | sort -u | paste -sd ';'),90)
+export GPUAUG_CUDA_ARCHS
+
+VENV := .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip install -qq --disable-pip-version-check
+NATIVE_SOURCES := $(shell find csrc -name CMakeFiles -prune -o \( -name CMakeLists.txt -o -name '*.h' -o -name '*.cuh' -o -name '*.cpp' -o -name '*.cu' \) -print)
+
+demo: setup
+	$(BIN)/gpuaug demo
+
+test: setup
+	GPUAUG_REQUIRE_NATIVE=1 $(BIN)/python -m pytest
+
+lint: setup
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	if command -v clang-format >/dev/null; then clang-format --dry-run --Werror $(filter %.h %.cuh %.cpp %.cu,$(NATIVE_SOURCES)); \
+	else echo "clang-format is not installed: csrc/ not checked"; fi
+
+# What this machine can run; TRAIN=/data/train measures on your own JPEGs, which benchmarks/training.py needs.
+bench: setup
+	$(BIN)/python -m benchmarks.loader $(if $(TRAIN),--train $(TRAIN))
+	@if ! $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
+	  echo "benchmarks/normalize.py and benchmarks/training.py need a GPU: not run"; exit; \
+	fi; \
+	$(BIN)/python -m benchmarks.normalize; \
+	if [ -n "$(TRAIN)" ]; then $(BIN)/python -m benchmarks.training --train "$(TRAIN)"; \
+	else echo "benchmarks/training.py needs images: make bench TRAIN=/data/train"; fi
+
+setup: $(VENV)/.ready
+
+# The build uses the environment's own torch headers and tools (no isolation), so those come first. It works in build/
+# and leaves the libraries in lightning_gpuaug/_native.
+$(VENV)/.ready: pyproject.toml $(NATIVE_SOURCES)
+	@echo "setting up $(VENV): a few minutes the first time"
+	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	$(PIP) --upgrade pip
+	$(PIP) "scikit-build-core>=0.11" "cmake>=3.26" "ninja>=1.11" "torch>=2.11"
+	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation -C editable.mode=redirect --editable ".[$(DALI),dev]"
+	touch $@
+
+clean:
+	rm -rf $(VENV) build dist lightning_gpuaug/_native gpuaug_demo .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +

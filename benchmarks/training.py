@@ -1,0 +1,121 @@
+"""Training on real JPEGs against training on one cached batch: how much of the GPU the input pipeline costs.
+
+    python -m benchmarks.training --train /data/imagenet/train --models resnet18 resnet50
+
+Each number of hardware queues is measured in a process of its own: CUDA reads CUDA_DEVICE_MAX_CONNECTIONS once.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import subprocess
+import sys
+import time
+import warnings
+from pathlib import Path
+from typing import Any
+
+SETTINGS = {"32": "32 (the package's)", "8": "8 (CUDA's default)"}
+
+
+def fit(args: argparse.Namespace, model: str, data: str, compiled: bool) -> float:
+    """Images per second of one fit, without its first `--warm-up` steps."""
+    import lightning.pytorch as pl
+    import torch
+
+    import lightning_gpuaug as gpuaug
+
+    class Stopwatch(pl.Callback):
+        begin = end = 0.0
+
+        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, step: int) -> None:
+            if trainer.global_step == args.warm_up:
+                torch.cuda.synchronize()
+                self.begin = time.perf_counter()
+
+        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
+            if trainer.global_step == args.steps:
+                torch.cuda.synchronize()
+                self.end = time.perf_counter()
+
+    warnings.filterwarnings("ignore")
+    torch.set_float32_matmul_precision("high")
+    torch.backends.cudnn.benchmark = True
+    samples = (args.steps + 8) * args.batch_size
+    if data == "cached":
+        train: gpuaug.sources.Source = gpuaug.Synthetic(length=samples, num_classes=1000, mode="cached")
+    else:
+        folder = gpuaug.ImageFolder(args.train)
+        # The same files again and again, in one long epoch: epoch ends are not what is measured here.
+        listing = Path(args.work) / "list.txt"
+        lines = [f"{path} {label}\n" for path, label in zip(folder.paths, folder.targets, strict=True)]
+        listing.write_text("".join(lines[i % len(lines)] for i in range(samples)))
+        train = gpuaug.FileList(listing)
+    module = gpuaug.ImageDataModule(train=train, batch_size=args.batch_size, dtype="bfloat16", num_threads=args.threads)
+    watch = Stopwatch()
+    trainer = pl.Trainer(
+        max_steps=args.steps, max_epochs=-1, precision="bf16-mixed", accelerator="gpu", devices=1, logger=False,
+        enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, callbacks=[watch],
+        default_root_dir=args.work, log_every_n_steps=50,
+    )  # fmt: skip
+    trainer.fit(gpuaug.Classifier(model, num_classes=1000, compile=compiled), module)
+    return (args.steps - args.warm_up) * args.batch_size / (watch.end - watch.begin)
+
+
+def in_a_process(args: argparse.Namespace, queues: str) -> list[tuple[str, str, float, float]]:
+    """(model, mode, cached img/s, real img/s) of all fits under one number of queues."""
+    command = [
+        sys.executable, "-m", "benchmarks.training", "--child", "--train", args.train, "--batch-size", args.batch_size,
+        "--steps", args.steps, "--warm-up", args.warm_up, "--threads", args.threads, "--work", args.work,
+        "--models", *args.models, "--modes", *args.modes,
+    ]  # fmt: skip
+    env = {**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": queues}
+    done = subprocess.run([str(c) for c in command], env=env, capture_output=True, text=True, check=False)
+    if done.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stderr[-3000:]}")
+    return [tuple(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[")]
+
+
+def measure(args: argparse.Namespace) -> None:
+    for model in args.models:
+        for mode in args.modes:
+            rates = [fit(args, model, data, mode == "compile") for data in ("cached", "real")]
+            print(json.dumps([model, mode, *rates]), flush=True)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--train", required=True, help="folder of class folders of JPEGs")
+    parser.add_argument("--models", nargs="+", default=["resnet18", "resnet50"])
+    parser.add_argument("--modes", nargs="+", default=["eager", "compile"])
+    parser.add_argument("--batch-size", type=int, default=256)
+    parser.add_argument("--steps", type=int, default=200)
+    parser.add_argument("--warm-up", type=int, default=40)
+    parser.add_argument("--threads", type=int, default=16)
+    parser.add_argument("--json", help="write the table here")
+    parser.add_argument("--work", default="/tmp", help="folder for scratch files")
+    parser.add_argument("--queues", nargs="+", default=list(SETTINGS), choices=list(SETTINGS))
+    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    args = parser.parse_args()
+    if args.child:
+        measure(args)
+        return
+    from benchmarks.report import publish
+
+    rows = [
+        [model, mode, SETTINGS[queues], cached, real, real / cached]
+        for queues in args.queues
+        for model, mode, cached, real in in_a_process(args, queues)
+    ]
+    publish(
+        f"Training through Trainer.fit, bf16-mixed, channels_last, batch {args.batch_size}",
+        ["model", "mode", "queues", "cached img/s", "real img/s", "real / cached"],
+        rows,
+        args.json,
+    )
+
+
+if __name__ == "__main__":
+    main()

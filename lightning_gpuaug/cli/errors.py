@@ -1,0 +1,46 @@
+"""What the commands mean by their exit codes, and how an error becomes one line."""
+
+from __future__ import annotations
+
+import os
+import sys
+import traceback
+from pathlib import Path
+
+OK = 0
+FOUND_PROBLEMS = 1
+USAGE = 2
+
+_PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1])
+
+
+class UsageError(ValueError):
+    """The command line or a configuration file is wrong (exit code 2)."""
+
+
+def _is_message_to_user(error: BaseException) -> bool:
+    """Tell an error that this package raised on purpose from a defect or a failing environment.
+
+    Errors for the user are the built-in kinds below, raised by this package's own lines; their text is complete, so a
+    traceback adds nothing. Everything else keeps its traceback.
+    """
+    if not isinstance(error, ValueError | OSError | RuntimeError) or error.__traceback__ is None:
+        return False
+    raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
+    return str(Path(raised_in).resolve()).startswith(_PACKAGE_FOLDER + os.sep)
+
+
+def message_to_user_behind(error: BaseException) -> BaseException | None:
+    """Return what this package told the user on purpose: `error` itself or the first cause of it that is one.
+
+    Parsers and trainers wrap what they catch, in pages that hide the one line that matters.
+    """
+    cause: BaseException | None = error
+    while cause is not None and not _is_message_to_user(cause):
+        cause = cause.__cause__ or cause.__context__
+    return cause
+
+
+def report(command: str, message: object) -> None:
+    """Write `gpuaug COMMAND: error: MESSAGE` to stderr (`command` may be empty)."""
+    print(f"gpuaug{command and ' ' + command}: error: {message}", file=sys.stderr)

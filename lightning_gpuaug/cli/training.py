@@ -1,0 +1,250 @@
+"""`gpuaug fit | validate | test | predict`: LightningCLI with this package's defaults, and no silent conflicts."""
+
+from __future__ import annotations
+
+import logging
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NoReturn
+
+import yaml
+from jsonargparse import DefaultHelpFormatter, Namespace, set_loader
+from lightning.pytorch import LightningDataModule, LightningModule
+from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
+from lightning.pytorch.utilities import rank_zero_only
+
+import lightning_gpuaug.sources  # noqa: F401  (short class names in YAML need the classes to be imported)
+from lightning_gpuaug.callbacks import Throughput
+from lightning_gpuaug.classifier import Classifier
+from lightning_gpuaug.cli import strict_yaml
+from lightning_gpuaug.cli.errors import (
+    FOUND_PROBLEMS,
+    OK,
+    USAGE,
+    UsageError,
+    message_to_user_behind,
+    report,
+)
+from lightning_gpuaug.cli.predictions import write_predictions
+from lightning_gpuaug.data import ImageDataModule
+
+PARSER_MODE = "gpuaug_yaml"
+set_loader(PARSER_MODE, strict_yaml.load, exceptions=(yaml.YAMLError,))
+
+EXAMPLES = {
+    "fit": "gpuaug fit --config configs/imagenet_resnet50.yaml --data.train /data/train --data.val /data/val",
+    "validate": "gpuaug validate --config runs/config.yaml --ckpt_path runs/last.ckpt",
+    "test": "gpuaug test --config runs/config.yaml --data.test /data/test --ckpt_path runs/last.ckpt",
+    "predict": "gpuaug predict --config runs/config.yaml --data.predict /data/new --ckpt_path runs/last.ckpt",
+}
+
+
+_log = logging.getLogger("lightning_gpuaug.config")
+
+
+class _DroppedArguments(logging.Handler):
+    """Say on stderr which arguments a change of class drops; jsonargparse tells only its debug log."""
+
+    @rank_zero_only
+    def emit(self, record: logging.LogRecord) -> None:
+        message = record.getMessage()
+        if "discarding init_args" in message:
+            print(f"gpuaug: note: {message}", file=sys.stderr)
+
+
+@contextmanager
+def _dropped_arguments_told() -> Iterator[None]:
+    teller = _DroppedArguments()
+    level, propagate = _log.level, _log.propagate
+    _log.addHandler(teller)
+    _log.setLevel(logging.DEBUG)
+    _log.propagate = False
+    try:
+        yield
+    finally:
+        _log.removeHandler(teller)
+        _log.setLevel(level)
+        _log.propagate = propagate
+
+
+class _HelpFormatter(DefaultHelpFormatter):
+    """Keeps the example on one line, so that it can be copied."""
+
+    def _fill_text(self, text: str, width: int, indent: str) -> str:
+        return text if text.startswith("example: ") else super()._fill_text(text, width, indent)
+
+
+class _Parser(LightningArgumentParser):
+    """A parser whose errors are short, and name the configuration file."""
+
+    def error(self, message: str, ex: Exception | None = None) -> NoReturn:
+        """Report `message` and exit with code 2, without the pages of usage that a Trainer's options make."""
+        if not self.exit_on_error:
+            super().error(message, ex)
+        command = getattr(getattr(ex, "subcommand_parser", None), "prog", self.prog).split()[-1]
+        report("" if command == self.prog else command, message)
+        self.exit(USAGE)
+
+    def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
+        try:
+            strict_yaml.load(Path(path).read_text(encoding="utf-8"))
+        except strict_yaml.DuplicateKeyError as error:
+            raise TypeError(f"{path}: {error}") from error
+        parsed: Namespace = super().parse_path(path, *args, **kwargs)
+        return parsed
+
+
+class TrainingCLI(LightningCLI):
+    """LightningCLI for `ImageDataModule` and `Classifier`, or any other data module and model.
+
+    - `data` is an `ImageDataModule` and `model` a `Classifier` unless a `class_path` says otherwise.
+    - The model's `num_classes` is the data's; another number written by the user is an error.
+    - `Throughput` watches every run. Its options are under `throughput:`, which no `callbacks` list replaces.
+    - Only rank 0 writes `config.yaml`, beside the logs, and it reproduces the run.
+    """
+
+    def __init__(self, args: ArgsType = None, run: bool = True) -> None:
+        """Parse, build and, with `run`, start. See `lightning.pytorch.cli.LightningCLI`."""
+        settings = {"parser_mode": PARSER_MODE, "logger": _log, "formatter_class": _HelpFormatter}
+        parser_kwargs: dict[str, Any] = {"prog": "gpuaug", **settings}
+        for command, example in EXAMPLES.items():
+            parser_kwargs[command] = {"epilog": f"example: {example}", **settings}
+        super().__init__(
+            LightningModule,
+            LightningDataModule,
+            subclass_mode_model=True,
+            subclass_mode_data=True,
+            seed_everything_default=0,
+            parser_class=_Parser,
+            parser_kwargs=parser_kwargs,
+            save_config_kwargs={"overwrite": True},
+            auto_configure_optimizers=False,
+            args=args,
+            run=run,
+        )
+
+    def add_arguments_to_parser(self, parser: LightningArgumentParser) -> None:
+        """Set the defaults, add the monitors that are always present, link the number of classes."""
+        parser.set_defaults(
+            {"data": {"class_path": _path(ImageDataModule)}, "model": {"class_path": _path(Classifier)}}
+        )
+        parser.add_lightning_class_args(Throughput, "throughput")
+        parser.link_arguments(
+            "data.num_classes",
+            "model.init_args.num_classes",
+            compute_fn=self._agreed_num_classes,
+            apply_on="instantiate",
+        )
+
+    def parse_arguments(self, parser: LightningArgumentParser, args: ArgsType) -> None:
+        """Parse, and remember what the user wrote apart from what is a default."""
+        given = sys.argv[1:] if args is None else args
+        if not isinstance(given, list):
+            raise TypeError(f"args must be a list of str, got {type(given).__name__}")
+        _reject_repeated_options(given)
+        self.config = parser.parse_args(given)
+        with _dropped_arguments_told():
+            written = parser.parse_args(given, defaults=False)
+        self._written = written.get(str(written.get("subcommand")), written)
+
+    def _agreed_num_classes(self, num_classes: int) -> int:
+        written = self._written.get("model.init_args.num_classes")
+        if written is not None and written != num_classes:
+            raise UsageError(
+                f"model.num_classes is {written} in the configuration but the training data has {num_classes} classes; "
+                "remove model.num_classes (it follows the data) or point data.train at the right folder"
+            )
+        return num_classes
+
+    def before_instantiate_classes(self) -> None:
+        """Refuse what would be lost or doubled without a word."""
+        self._refuse_model_unlike_checkpoint()
+        self._refuse_second_throughput()
+
+    def _refuse_model_unlike_checkpoint(self) -> None:
+        # LightningCLI has by now put the checkpoint's hyperparameters over what the user wrote.
+        arguments = self._written.get("model.init_args")
+        for key, written in arguments.items() if arguments else ():
+            used = self._configured(f"model.init_args.{key}")
+            if written != used:
+                raise UsageError(
+                    f"model.{key} is {written!r} in the configuration but {used!r} in the checkpoint "
+                    f"{self._configured('ckpt_path')}; remove it, the checkpoint's model is the one that is loaded"
+                )
+
+    def _refuse_second_throughput(self) -> None:
+        listed = self._configured("trainer.callbacks") or []
+        for callback in listed if isinstance(listed, list) else [listed]:
+            if str(callback.get("class_path", "")).rpartition(".")[2] == Throughput.__name__:
+                raise UsageError(
+                    "Throughput is always present; set its options under `throughput:`, not trainer.callbacks"
+                )
+
+    def instantiate_classes(self) -> None:
+        """Build data, model and trainer; what they refuse is the configuration's fault."""
+        try:
+            super().instantiate_classes()
+        except Exception as error:
+            message = message_to_user_behind(error)
+            if message is None:
+                raise
+            raise UsageError(str(message)) from error
+
+    def _configured(self, key: str) -> Any:
+        return self.config.get(str(self.subcommand), self.config).get(key)
+
+    def predict(self, **kwargs: Any) -> None:
+        """Run `Trainer.predict`; a `Classifier`'s predictions are written to `predictions.csv`, one file a rank."""
+        batches = self.trainer.predict(**kwargs)
+        data = self.datamodule
+        if not batches or not isinstance(self.model, Classifier) or not isinstance(data, ImageDataModule):
+            return
+        rank, several = self.trainer.global_rank, self.trainer.world_size > 1
+        folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)
+        path = folder / (f"predictions-rank{rank}.csv" if several else "predictions.csv")
+        rows = write_predictions(path, batches, data.sample_name, data.classes)
+        print(f"{rows} predictions written to {path}")
+
+
+def _path(cls: type) -> str:
+    return f"{cls.__module__}.{cls.__qualname__}"
+
+
+def _reject_repeated_options(args: list[str]) -> None:
+    """Raise when one option stands twice with different values: the first would be lost without a word.
+
+    `--config` layers and `--list+=item` appends are meant to repeat, and so are the options of appended items.
+    """
+    appended = [arg.partition("+=")[0] for arg in args if arg.startswith("--") and "+=" in arg]
+    appended += [arg.removesuffix("+") for arg in args if arg.startswith("--") and arg.endswith("+")]
+    values: dict[str, str] = {}
+    for position, arg in enumerate(args):
+        option, equals, value = arg.partition("=")
+        if not option.startswith("--") or option == "--config" or option.endswith("+"):
+            continue
+        if any(option.startswith(f"{name}.") for name in appended):
+            continue
+        name = option.replace(".init_args.", ".")
+        value = value if equals else " ".join(args[position + 1 : position + 2])
+        if values.setdefault(name, value) != value:
+            raise UsageError(f"{option} is given twice, as {values[name]!r} and {value!r}; keep one")
+
+
+def main(args: list[str], run: bool = True) -> Any:
+    """Run `args` (the command's name first); see `lightning_gpuaug.cli.main`."""
+    if not run:
+        return TrainingCLI(args[1:], run=False)
+    try:
+        TrainingCLI(args)
+    except SystemExit as stop:  # the parser has said why
+        return stop.code if isinstance(stop.code, int) else USAGE
+    except Exception as error:
+        message = message_to_user_behind(error)
+        if message is None or os.environ.get("GPUAUG_TRACEBACK") == "1":
+            raise
+        report(args[0], message)
+        return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
+    return OK

@@ -1,0 +1,128 @@
+"""From decoded pixels to the network's input, on the device where it is wanted."""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lightning_gpuaug import ops
+from lightning_gpuaug.pipeline import Decoded, Decoding
+from lightning_gpuaug.plan import Indices
+from lightning_gpuaug.prepare import Prepared
+from lightning_gpuaug.recipe import TrainRecipe
+from lightning_gpuaug.sources import Source
+
+Batch = tuple[torch.Tensor, torch.Tensor]
+
+_MAX_LENT = 8
+"""Batches that the host may run ahead of the GPU, each of which holds decoded pixels."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What a finished batch looks like.
+
+    Attributes:
+        device: where images and targets are handed over.
+        dtype: of the images: torch.float32, float16, bfloat16, or uint8 (raw pixels, not normalised).
+        channels_last: memory format of the images; their shape is (N, 3, H, W) either way.
+        indices: hand over sample indices instead of targets (prediction).
+    """
+
+    device: torch.device
+    dtype: torch.dtype = torch.float32
+    channels_last: bool = True
+    indices: bool = False
+
+
+class Finisher:
+    """Turns decoded pixels into batches on the current CUDA stream: one native op flips, normalises, casts, lays out.
+
+    Where DALI decodes on the GPU, that op also resizes the training images: it takes less of the multiprocessors'
+    time, which the training step needs, than DALI's own resize.
+
+    Args:
+        source: gives the targets.
+        decoding: how the pixels come.
+        output: what is wanted.
+    """
+
+    def __init__(self, source: Source, decoding: Decoding, output: Output) -> None:
+        self._source, self._decoding, self._output = source, decoding, output
+        normalize = decoding.recipe.normalize if output.dtype != torch.uint8 else None
+        self._mean = normalize.mean if normalize is not None else None
+        self._std = normalize.std if normalize is not None else None
+        self._lent: deque[tuple[torch.cuda.Event, Decoded]] = deque()  # DALI memory that queued kernels still read
+
+    def __call__(self, indices: Indices, decoded: Decoded, prepared: Prepared) -> Batch:
+        """Finish a batch.
+
+        Args:
+            indices: (N,) its samples.
+            decoded: their pixels.
+            prepared: what was asked of the pipeline, and which samples to mirror.
+        """
+        flip = None if prepared.flip is None else self._to_device(torch.from_numpy(prepared.flip))
+        pixels = decoded.images.to(self._output.device, non_blocking=True)
+        if self._decoding.packed:
+            images = self._resized(pixels, prepared.request.size, flip)
+        else:
+            images = self.images(pixels, flip)
+        if decoded.images.is_cuda:
+            self._lend(decoded)
+        return images, self.targets(indices)
+
+    def images(self, pixels: torch.Tensor, flip: torch.Tensor | None = None) -> torch.Tensor:
+        """(N, H, W, 3) uint8 pixels on the output's device as the network's input."""
+        out = self._output
+        return ops.normalize(pixels, self._mean, self._std, flip=flip, dtype=out.dtype, channels_last=out.channels_last)
+
+    def _resized(self, pixels: torch.Tensor, sizes: NDArray[np.int32], flip: torch.Tensor | None) -> torch.Tensor:
+        """Windows of `sizes`, end to end, as the network's input."""
+        recipe, size, out = self._decoding.recipe, self._decoding.image_size, self._output
+        resample = recipe.resample if isinstance(recipe, TrainRecipe) else recipe
+        lengths = sizes.astype(np.int64).prod(axis=1) * 3
+        offsets = np.cumsum(lengths) - lengths
+        return ops.resize_packed(
+            pixels,
+            self._to_device(torch.from_numpy(offsets)),
+            self._to_device(torch.from_numpy(sizes)),
+            (size, size),
+            self._mean,
+            self._std,
+            flip=flip,
+            dtype=out.dtype,
+            channels_last=out.channels_last,
+            interpolation=resample.interpolation,
+            antialias=resample.antialias,
+        )
+
+    def targets(self, indices: Indices) -> torch.Tensor:
+        """Targets of samples (or their indices, for prediction) on the output's device."""
+        values = indices if self._output.indices else self._source.targets[indices]
+        return self._to_device(torch.from_numpy(np.array(values)))
+
+    def close(self) -> None:
+        """Wait until nothing reads DALI's memory any more, and let it go."""
+        if self._lent:
+            self._lent[-1][0].synchronize()
+            self._lent.clear()
+
+    def _to_device(self, values: torch.Tensor) -> torch.Tensor:
+        if self._output.device.type != "cuda":
+            return values.to(self._output.device)
+        return values.pin_memory().to(self._output.device, non_blocking=True)
+
+    def _lend(self, decoded: Decoded) -> None:
+        """Keep DALI's memory until the kernel that reads it, just queued, has run."""
+        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event.record()
+        self._lent.append((event, decoded))
+        if len(self._lent) > _MAX_LENT:
+            self._lent[0][0].synchronize()
+        while self._lent and self._lent[0][0].query():  # type: ignore[no-untyped-call]
+            self._lent.popleft()

@@ -1,0 +1,119 @@
+"""From sample indices to what the pipeline needs: file names and windows."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from lightning_gpuaug import ops
+from lightning_gpuaug.augment.draw import draw
+from lightning_gpuaug.augment.window import Sizes, centre_window, random_window
+from lightning_gpuaug.pipeline import Paths, Request, path_bytes
+from lightning_gpuaug.plan import Indices
+from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
+from lightning_gpuaug.sources import Source
+from lightning_gpuaug.sources.imagefile import MAX_PIXELS, header_size
+
+_READERS = 16
+"""Headers read at the same time: enough to hide the latency of a disk, idle otherwise."""
+
+_OUTSIDE = 2**30
+"""Where a window starts that no image contains: the decoder refuses it before it allocates anything."""
+
+
+@dataclass(frozen=True)
+class Prepared:
+    """A batch ready to decode.
+
+    Attributes:
+        request: for the pipeline.
+        flip: (N,) bool, which samples to mirror after decoding; None for none.
+    """
+
+    request: Request
+    flip: NDArray[np.bool_] | None
+
+
+class Preparer:
+    """Prepares batches of a source under a recipe.
+
+    The size of an image is read from its header when the sample first comes up, and kept.
+
+    Args:
+        source: where the samples are.
+        recipe: what will happen to them.
+        image_size: height and width after the resize.
+    """
+
+    def __init__(self, source: Source, recipe: TrainRecipe | EvalRecipe, image_size: int) -> None:
+        self._recipe, self._image_size = recipe, image_size
+        names = [os.fsencode(path) for path in source.paths]
+        # One zero byte more than the longest name, so that every row ends in one.
+        self._paths: Paths = np.array(names, dtype=f"S{max(map(len, names)) + 1}")
+        self._sizes: Sizes = np.zeros((len(names), 2), dtype=np.int32)
+
+    def __call__(self, indices: Indices, epoch: int, seed: int) -> Prepared:
+        """Prepare a batch.
+
+        Args:
+            indices: (N,) samples.
+            epoch: keys the draws, with `seed` and the index.
+            seed: 0..2**32-1.
+        """
+        recipe = self._recipe
+        sizes = self._sizes_of(indices)
+        start, size, part, flip = np.zeros_like(sizes), sizes, None, None
+        if isinstance(recipe, EvalRecipe):
+            part = centre_window(np.maximum(sizes, 1), self._image_size, recipe)
+        else:
+            draws = draw(recipe, indices, epoch, seed)
+            flip = draws.flip
+            if recipe.crop is not None and draws.crop is not None:
+                start, size = random_window(np.maximum(sizes, 1), draws.crop, recipe.crop)
+        # An image without a readable header, and one that would need gigabytes: let its batch fail when its turn
+        # comes, where the loader finds the culprit and says what is wrong with it.
+        refused = (sizes.min(axis=1) < 1) | (sizes.astype(np.int64).prod(axis=1) > MAX_PIXELS)
+        if refused.any():
+            start, size = start.copy(), np.maximum(size, 1)
+            start[refused] = _OUTSIDE
+        return Prepared(Request(self._paths[indices], start, size, part), flip)
+
+    def _sizes_of(self, indices: Indices) -> Sizes:
+        """(N, 2) height and width; 0 where the header says nothing."""
+        unknown = indices[self._sizes[indices, 0] == 0]
+        if len(unknown):
+            exif = self._recipe.exif_orientation
+            rows = torch.from_numpy(path_bytes(self._paths[unknown]))
+            self._sizes[unknown] = ops.image_sizes(rows, exif_orientation=exif, threads=_READERS).numpy()
+            for index in unknown[self._sizes[unknown, 0] == 0]:
+                self._sizes[index] = _size_in_python(os.fsdecode(bytes(self._paths[index])), exif)
+        return self._sizes[indices]
+
+
+def _size_in_python(path: str, exif_orientation: bool) -> tuple[int, int]:
+    """(height, width) of any format, (0, 0) if it cannot be told."""
+    try:
+        size = header_size(path)
+    except OSError:
+        return 0, 0
+    if size is None:
+        return 0, 0
+    width, height = size
+    if exif_orientation and _is_transposed(path):
+        return width, height
+    return height, width
+
+
+def _is_transposed(path: str) -> bool:
+    """Whether the Exif orientation swaps height and width."""
+    from PIL import Image
+
+    try:
+        with Image.open(path) as image:
+            return int(image.getexif().get(0x0112, 1)) >= 5
+    except OSError:
+        return False

@@ -1,0 +1,367 @@
+"""The callback inside a Trainer: counts, exclusions, several ranks, resume, reports that arrive late."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from lightning.pytorch.callbacks import ModelCheckpoint
+from lightning.pytorch.loggers import CSVLogger, Logger
+from lightning.pytorch.profilers import PassThroughProfiler
+from torch import Tensor
+
+from lightning_gpuaug.callbacks import Throughput, throughput
+
+pytestmark = [
+    # Lightning 2.6 on torch's newest pytree.
+    pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated"),
+]
+
+
+class SimulatedTime:
+    """The host clock's stand-in: time passes when a test says so."""
+
+    now = 0.0
+
+    def mark(self) -> float:
+        return SimulatedTime.now
+
+    def seconds(self, start: float, end: float) -> float:
+        return end - start
+
+
+class Loader:
+    """Batches of the given sizes; each `next` takes `wait` simulated seconds."""
+
+    def __init__(self, sizes: list[int], wait: float = 0.0) -> None:
+        self.sizes, self.wait = sizes, wait
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+    def __iter__(self) -> Iterator[dict[str, Tensor]]:
+        for size in self.sizes:
+            SimulatedTime.now += self.wait
+            yield {"x": torch.ones(size, 1)}
+
+
+class Module(pl.LightningModule):
+    """Someone's module: dict batches, 10 images per simulated second, or `step_seconds` a batch."""
+
+    def __init__(self, step_seconds: float | None = None) -> None:
+        super().__init__()
+        self.layer = torch.nn.Linear(1, 1)
+        self.step_seconds = step_seconds
+
+    def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+        SimulatedTime.now += len(batch["x"]) / 10 if self.step_seconds is None else self.step_seconds
+        loss: Tensor = self.layer(batch["x"]).mean()
+        return loss
+
+    def validation_step(self, batch: dict[str, Tensor], batch_idx: int) -> None:
+        SimulatedTime.now += 1000.0
+
+    def configure_optimizers(self) -> torch.optim.Optimizer:
+        return torch.optim.SGD(self.parameters(), lr=0.1)
+
+
+class Rows(Logger):
+    """Keeps what it is given."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.rows: list[tuple[int | None, dict[str, float]]] = []
+
+    name = version = "rows"
+
+    def log_metrics(self, metrics: dict[str, float], step: int | None = None) -> None:
+        self.rows.append((step, {key.removeprefix("throughput/"): value for key, value in metrics.items()}))
+
+    def log_hyperparams(self, *args: Any, **kwargs: Any) -> None:
+        pass
+
+    def column(self, name: str) -> list[float]:
+        return [row[name] for _, row in self.rows if name in row]
+
+
+@pytest.fixture(autouse=True)
+def _simulated_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    SimulatedTime.now = 0.0
+    monkeypatch.setattr(throughput, "HostClock", SimulatedTime)
+
+
+def trainer(**arguments: Any) -> pl.Trainer:
+    quiet = {"enable_progress_bar": False, "enable_model_summary": False, "enable_checkpointing": False}
+    defaults = {"devices": 1, "logger": False, "log_every_n_steps": 1}
+    return pl.Trainer(accelerator="cpu", **{**defaults, **quiet, **arguments})
+
+
+def test_short_batches_sanity_check_and_validation() -> None:
+    # 5 images in batches of 4, three epochs; 10 images per second; validation takes 1000 s each time.
+    rows, callback = Rows(), Throughput(log_every_n_steps=1, warmup_batches=0)
+    fit = trainer(max_epochs=3, logger=rows, callbacks=[callback], num_sanity_val_steps=2)
+    fit.fit(Module(), Loader([4, 1]), Loader([2, 2]))
+    assert rows.column("images") == [4, 5, 9, 10, 14, 15]
+    assert rows.column("img_per_s_device") == pytest.approx([10.0] * 6)
+    assert rows.column("img_per_s_global") == pytest.approx([10.0] * 6)
+    assert rows.column("step_ms") == pytest.approx([400.0, 100.0] * 3)
+    assert rows.column("data_wait_fraction") == pytest.approx([0.0] * 6)
+    assert [step for step, row in rows.rows if "images" in row] == [0, 1, 2, 3, 4, 5]
+    summary = callback.summary()
+    assert (summary.images, summary.epochs) == (15, 3)
+    assert summary.img_per_s_device == summary.img_per_s_global == pytest.approx(10.0)
+
+
+def test_wait_inside_and_validation_within_the_epoch(tmp_path: Path) -> None:
+    class Slow(ModelCheckpoint):
+        def _save_checkpoint(self, trainer: pl.Trainer, filepath: str) -> None:
+            super()._save_checkpoint(trainer, filepath)
+            SimulatedTime.now += 500.0
+
+    rows, callback = Rows(), Throughput(warmup_batches=0)
+    slow = Slow(tmp_path, every_n_train_steps=3, save_top_k=-1)
+    fit = trainer(max_epochs=2, logger=rows, callbacks=[callback, slow], val_check_interval=2, log_every_n_steps=4,
+                  enable_checkpointing=True, num_sanity_val_steps=0)  # fmt: skip
+    fit.fit(Module(), Loader([6] * 8, wait=0.2), Loader([1]))
+    assert rows.column("images") == [24, 48, 72, 96]
+    # A batch: 0.2 s of waiting and 0.6 s of work.
+    assert rows.column("step_ms") == pytest.approx([800.0] * 4)
+    assert rows.column("img_per_s_device") == pytest.approx([7.5] * 4)
+    assert rows.column("data_wait_fraction") == pytest.approx([0.25] * 4)
+    table = dict(callback.summary().rows())
+    assert table == {
+        "images/s, device": "7.5 img/s",
+        "images/s, global": "7.5 img/s",
+        "step time": "800.00 ms",
+        "data wait": "0.250 of the time (0..1)",
+        "images": "96",
+        "epochs": "2",
+        "not measured": "first 0 batches",
+    }
+    assert str(callback.summary()).splitlines()[2] == "step time         800.00 ms"
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_between_epochs_only_making_the_iterator_is_data_wait() -> None:
+    class Restarting(Loader):
+        def __iter__(self) -> Iterator[dict[str, Tensor]]:
+            SimulatedTime.now += 2.0  # starting workers, say
+            return iter([{"x": torch.ones(size, 1)} for size in self.sizes])
+
+    class Plots(pl.Callback):
+        def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+            SimulatedTime.now += 700.0
+
+    # Two batches of 1 s an epoch; the first epoch's iterator is made before training starts.
+    callback = Throughput(warmup_batches=0)
+    trainer(max_epochs=3, callbacks=[callback, Plots()]).fit(Module(), Restarting([10, 10]))
+    summary = callback.summary()
+    assert summary.img_per_s_device == pytest.approx(60 / (6 + 2 * 2.0))
+    assert summary.data_wait_fraction == pytest.approx(4 / 10)
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_accumulation_reports_once_a_step_and_warm_up_has_no_rates() -> None:
+    rows, callback = Rows(), Throughput(log_every_n_steps=1, warmup_batches=4)
+    fit = trainer(max_epochs=1, logger=rows, callbacks=[callback], accumulate_grad_batches=2)
+    fit.fit(Module(), Loader([5] * 7))
+    assert rows.column("images") == [10, 20, 30, 35]
+    assert [set(row) for _, row in rows.rows[:2]] == [{"images"}] * 2
+    assert rows.column("img_per_s_device") == pytest.approx([10.0] * 2)
+    assert rows.column("step_ms") == pytest.approx([1000.0, 500.0])
+    assert callback.summary().step_ms == pytest.approx(750.0)
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_fewer_batches_than_warm_up_give_no_figure() -> None:
+    callback = Throughput()
+    trainer(max_epochs=1, callbacks=[callback]).fit(Module(), Loader([5] * 2))
+    summary = callback.summary()
+    assert (summary.img_per_s_device, summary.img_per_s_global, summary.step_ms, summary.data_wait_fraction) == (
+        None,
+    ) * 4
+    assert (summary.images, summary.warmup_batches) == (10, 10)
+    assert "step time         not measured" in str(summary)
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_resume_continues_images_and_epochs(tmp_path: Path) -> None:
+    callback = Throughput(warmup_batches=0)
+    fit = trainer(max_epochs=2, callbacks=[callback])
+    fit.fit(Module(), Loader([4, 1]))
+    fit.save_checkpoint(tmp_path / "two.ckpt")
+    assert torch.load(tmp_path / "two.ckpt", weights_only=True)["callbacks"]["Throughput"] == {
+        "images": 10,
+        "epochs": 2,
+    }
+    resumed, rows = Throughput(log_every_n_steps=1, warmup_batches=0), Rows()
+    trainer(max_epochs=3, callbacks=[resumed], logger=rows).fit(
+        Module(), Loader([4, 1]), ckpt_path=tmp_path / "two.ckpt", weights_only=True
+    )
+    assert rows.column("images") == [14, 15]
+    assert (resumed.summary().images, resumed.summary().epochs) == (15, 3)
+    # A fit from the start starts from nothing.
+    trainer(max_epochs=1, callbacks=[resumed]).fit(Module(), Loader([4, 1]))
+    assert (resumed.summary().images, resumed.summary().epochs) == (5, 1)
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_a_batch_without_tensors_warns_once_counted_as_nothing() -> None:
+    class Strings(Loader):
+        def __iter__(self) -> Iterator[Any]:
+            return iter([["a", "b"]])
+
+    class Reader(Module):
+        def training_step(self, batch: Any, batch_idx: int) -> Tensor:
+            return self.layer(torch.ones(2, 1)).mean()  # type: ignore[no-any-return]
+
+    callback = Throughput(warmup_batches=0)
+    with pytest.warns(UserWarning, match="no tensor in a batch of type list"):
+        trainer(max_epochs=1, callbacks=[callback]).fit(Reader(), Strings([2]))
+    assert callback.summary().images == 0
+
+
+@pytest.mark.parametrize("arguments", [{"log_every_n_steps": 0}, {"warmup_batches": -1}])
+def test_bad_arguments(arguments: dict[str, int]) -> None:
+    with pytest.raises(ValueError, match=r"^(log_every_n_steps|warmup_batches) must be .* got (0|-1)$"):
+        Throughput(**arguments)
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_the_profiler_is_given_back_also_after_an_exception() -> None:
+    class Failing(Module):
+        def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
+            raise RuntimeError("out of luck")
+
+    fit = trainer(max_epochs=1, callbacks=[Throughput()])
+    with pytest.raises(RuntimeError, match="out of luck"):
+        fit.fit(Failing(), Loader([1]))
+    assert fit.profiler.start.__func__ is PassThroughProfiler.start  # type: ignore[attr-defined]
+
+
+def test_two_listeners_end_in_any_order() -> None:
+    for order in ((0, 1), (1, 0)):
+        profiler, heard = PassThroughProfiler(), [0, 0]
+
+        def hear(index: int, heard: list[int] = heard) -> None:
+            heard[index] += 1
+
+        stops = [throughput._call_before_fetches(profiler, lambda index=index: hear(index)) for index in (0, 1)]
+        profiler.start("[_TrainingEpochLoop].train_dataloader_next")
+        profiler.start("[_EvaluationLoop].val_next")
+        assert heard == [1, 1]
+        stops[order[0]]()
+        profiler.start("[_TrainingEpochLoop].train_dataloader_next")
+        assert heard[order[0]] == 1
+        assert heard[order[1]] == 2
+        stops[order[1]]()
+        profiler.start("[_TrainingEpochLoop].train_dataloader_next")
+        assert sum(heard) == 3
+
+
+class ByHand:
+    """A callback driven through its hooks as rank 0 of several."""
+
+    def __init__(self, world_size: int, is_global_zero: bool = True) -> None:
+        self.rows = Rows()
+        self.callback = Throughput(log_every_n_steps=1, warmup_batches=0)
+        self.trainer: Any = SimpleNamespace(
+            strategy=SimpleNamespace(root_device=torch.device("cpu")), world_size=world_size, global_step=0,
+            profiler=PassThroughProfiler(), loggers=[self.rows], is_global_zero=is_global_zero,
+        )  # fmt: skip
+        self.module: Any = None
+        self.callback.setup(self.trainer, self.module, "fit")
+        self.callback.on_train_start(self.trainer, self.module)
+        self.callback.on_train_epoch_start(self.trainer, self.module)
+
+    def step(self, rows: int) -> None:
+        batch = torch.zeros(rows, 1)
+        self.trainer.profiler.start("[_TrainingEpochLoop].train_dataloader_next")
+        self.callback.on_train_batch_start(self.trainer, self.module, batch, 0)
+        SimulatedTime.now += rows / 10
+        self.trainer.global_step += 1
+        self.callback.on_train_batch_end(self.trainer, self.module, None, batch, 0)
+
+
+def test_four_ranks_at_ten_images_each_are_forty(monkeypatch: pytest.MonkeyPatch) -> None:
+    sums: list[Tensor] = []
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(torch.distributed, "all_reduce", lambda tensor: sums.append(tensor.mul_(4)))
+    ranks = [ByHand(4), ByHand(4, is_global_zero=False)]
+    for rank in ranks:
+        for rows in (4, 1):
+            rank.step(rows)
+        rank.callback.on_train_end(rank.trainer, rank.module)
+    assert ranks[0].rows.column("img_per_s_device") == pytest.approx([10.0, 10.0])
+    assert ranks[0].rows.column("img_per_s_global") == pytest.approx([40.0, 40.0])
+    assert ranks[0].rows.column("images") == [16, 20]
+    assert ranks[1].rows.rows == []  # one writer
+    assert len(sums) == 2 * 3  # as many collectives on each rank
+    assert ranks[0].callback.summary().img_per_s_global == pytest.approx(40.0)
+    assert ranks[0].callback.state_dict()["images"] == 20
+
+
+def test_a_sum_that_is_not_there_yet_is_logged_later_under_its_own_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Late:
+        arrived = False
+
+        def __init__(self, values: tuple[float, ...], device: torch.device) -> None:
+            self._values = values
+
+        def ready(self) -> bool:
+            return Late.arrived
+
+        def values(self) -> list[float]:
+            return list(self._values)
+
+    monkeypatch.setattr(throughput, "RankSum", Late)
+    rank = ByHand(1)
+    rank.step(4)
+    rank.step(2)
+    assert rank.rows.rows == []
+    Late.arrived = True
+    rank.step(1)
+    assert [step for step, _ in rank.rows.rows] == [0, 1, 2]
+    assert rank.rows.column("images") == [4, 6, 7]
+
+
+class RankedTime(pl.Callback):
+    """In each process: simulated time, and the rank's own batches."""
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        throughput.HostClock = SimulatedTime  # type: ignore[misc, assignment]
+
+
+class RankedData(pl.LightningDataModule):
+    """Rank 0 gets batches of 4, rank 1 of 2, with a shorter last one."""
+
+    def train_dataloader(self) -> Loader:
+        return Loader([4, 4, 3] if self.trainer.global_rank == 0 else [2, 2, 1], wait=0.25)  # type: ignore[union-attr]
+
+    def val_dataloader(self) -> Loader:
+        return Loader([1])
+
+
+def test_two_ranks_reduce_once_a_report_and_one_writes(tmp_path: Path) -> None:
+    fit = trainer(
+        max_epochs=2,
+        devices=2,
+        strategy="ddp_spawn",
+        logger=CSVLogger(tmp_path, "", ""),
+        log_every_n_steps=3,
+        callbacks=[RankedTime(), Throughput(warmup_batches=0)],
+    )
+    fit.fit(Module(step_seconds=0.75), datamodule=RankedData())
+    [written] = tmp_path.rglob("metrics.csv")
+    rows = [row for row in csv.DictReader(written.read_text().splitlines()) if row["throughput/images"]]
+    assert [float(row["throughput/images"]) for row in rows] == [16, 32]
+    assert [float(row["throughput/img_per_s_device"]) for row in rows] == pytest.approx([11 / 3] * 2)
+    assert [float(row["throughput/img_per_s_global"]) for row in rows] == pytest.approx([16 / 3] * 2)
+    assert [float(row["throughput/data_wait_fraction"]) for row in rows] == pytest.approx([0.25] * 2)
+    assert [float(row["throughput/step_ms"]) for row in rows] == pytest.approx([1000.0] * 2)

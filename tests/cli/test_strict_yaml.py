@@ -1,0 +1,56 @@
+"""YAML: duplicate keys are found, and values mean what they look like."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import yaml
+
+from lightning_gpuaug.cli.strict_yaml import DuplicateKeyError, load
+
+
+@pytest.mark.parametrize(
+    ("text", "key", "lines"),
+    [
+        ("a: 1\nb: 2\na: 3\n", "a", (1, 3)),
+        ("data:\n  train: x\n  val: y\n  train: z\n", "data.train", (2, 4)),
+        ("data: {train: x, train: x}\n", "data.train", (1, 1)),
+        ("t:\n  callbacks:\n  - a: 1\n    b: 2\n    a: 3\n", "t.callbacks[0].a", (3, 5)),
+        ("a: 1\n'a': 2\n", "a", (1, 2)),
+    ],
+)
+def test_duplicate_key(text: str, key: str, lines: tuple[int, int]) -> None:
+    with pytest.raises(DuplicateKeyError) as caught:
+        load(text)
+    assert str(caught.value) == f"key `{key}` is given twice, on lines {lines[0]} and {lines[1]}; keep one"
+
+
+def test_same_key_in_two_mappings_is_fine() -> None:
+    assert load("a: {x: 1}\nb: {x: 2}\n") == {"a": {"x": 1}, "b": {"x": 2}}
+
+
+def test_merge_keys_still_work() -> None:
+    assert load("base: &b {x: 1}\nc:\n  <<: *b\n  y: 2\n")["c"] == {"x": 1, "y": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("1e-3", 0.001), ("1E5", 1e5), ("2.5e-4", 2.5e-4), ("-.5", -0.5), ("1.", 1.0), ("0.0", 0.0), (".inf", math.inf),
+        ("7", 7), ("-3", -3), ("0", 0), ("1_000", 1000),
+        ("010", "010"), ("007", "007"), ("0x1F", "0x1F"),
+        ("on", "on"), ("off", "off"), ("yes", "yes"), ("no", "no"), ("y", "y"),
+        ("true", True), ("False", False), ("null", None), ("~", None),
+        ("2026-01-01", "2026-01-01"), ("12:30", "12:30"), ("1e", "1e"), (".", "."),
+    ],
+)  # fmt: skip
+def test_scalars(text: str, value: object) -> None:
+    got = load(f"key: {text}")["key"]
+    assert got == value
+    assert type(got) is type(value)
+
+
+def test_what_is_not_yaml_is_an_error() -> None:
+    with pytest.raises(yaml.YAMLError):
+        load("a: [1, 2")

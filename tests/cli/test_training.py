@@ -1,0 +1,224 @@
+"""`gpuaug fit` and its kin: nothing that the user wrote is lost in silence."""
+
+from __future__ import annotations
+
+import csv
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from lightning.pytorch import LightningDataModule
+from lightning.pytorch.callbacks import LearningRateMonitor, RichModelSummary
+
+from lightning_gpuaug import Classifier, ImageDataModule, ImageFolder, Throughput
+from lightning_gpuaug.cli import main
+from lightning_gpuaug.cli.digits import DigitsTree
+
+
+class OtherData(LightningDataModule):
+    """A data module without ImageDataModule's arguments, and without `num_classes`."""
+
+    def __init__(self, val: str = "") -> None:
+        super().__init__()
+        self.val = val
+
+
+def config(folder: Path, text: str, name: str = "c.yaml") -> str:
+    (folder / name).write_text(text)
+    return f"--config={folder / name}"
+
+
+def build(*args: str) -> Any:
+    return main(["fit", *args], run=False)
+
+
+# ---- short and long names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("key", ["data.batch_size", "data.init_args.batch_size"])
+def test_short_and_long_names(key: str, tiny: list[str]) -> None:
+    options = [option for option in tiny if "batch_size" not in option]
+    cli = build(*options, f"--{key}=5")
+    assert isinstance(cli.datamodule, ImageDataModule)
+    assert isinstance(cli.model, Classifier)
+    assert cli.datamodule.batch_size == 5
+
+
+def test_yaml_short_form_and_source_by_short_name(tree: DigitsTree, tmp_path: Path) -> None:
+    text = f"""
+data:
+  train: {{class_path: ImageFolder, init_args: {{root: {tree.train}}}}}
+  batch_size: 010
+  train_recipe: {{crop: {{scale: [0.5, 1.0]}}, hflip: 0.25}}
+model: {{model: test_resnet, lr: 1e-3}}
+trainer: {{accelerator: cpu, logger: false}}
+"""
+    cli = build(config(tmp_path, text))
+    assert isinstance(cli.datamodule._given["train"], ImageFolder)
+    assert cli.datamodule.batch_size == 10
+    assert cli.datamodule.train_recipe.crop.scale == (0.5, 1.0)
+    assert cli.datamodule.train_recipe.hflip == 0.25
+    assert cli.model.hparams["lr"] == 0.001
+
+
+def test_num_classes_follows_the_data(tiny: list[str]) -> None:
+    assert build(*tiny).model.num_classes == 10
+
+
+# ---- conflicts ---------------------------------------------------------------------------------------------------
+
+
+def error_of(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+    capsys.readouterr()
+    assert main(list(args)) == 2
+    return capsys.readouterr().err.strip().splitlines()[-1]
+
+
+def test_duplicate_key_names_file_key_and_lines(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    option = config(tmp_path, "data:\n  train: /a\n  batch_size: 8\n  train: /b\n")
+    error = error_of(capsys, "fit", option, "--model.model=test_resnet")
+    assert error == (
+        f"gpuaug fit: error: {tmp_path / 'c.yaml'}: key `data.train` is given twice, on lines 2 and 4; keep one"
+    )
+
+
+def test_num_classes_conflict_names_both(tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    error = error_of(capsys, "fit", config(tmp_path, "model: {num_classes: 16}"), *tiny)
+    assert "model.num_classes is 16" in error
+    assert "10 classes" in error
+    assert build(config(tmp_path, "model: {num_classes: 10}"), *tiny).model.num_classes == 10
+
+
+@pytest.mark.parametrize("second", ["--data.batch_size=9", "--data.init_args.batch_size=9"])
+def test_option_given_twice(second: str, tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    error = error_of(capsys, "fit", *tiny, second)
+    assert "given twice, as '8' and '9'" in error
+
+
+def test_same_option_twice_with_one_value_is_no_conflict(tiny: list[str]) -> None:
+    assert build(*tiny, "--data.batch_size", "8").datamodule.batch_size == 8
+
+
+def test_both_forms_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    option = config(tmp_path, "data:\n  train: /a\n  init_args:\n    train: /b\n")
+    assert main(["fit", option, "--model.model=test_resnet"]) == 2
+    assert "/b" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("option", "needle"),
+    [
+        ("--data.train_recipe.hflip=2", "TrainRecipe.hflip must be a probability in 0..1, got 2.0"),
+        ("--data.seed=-1", "seed must be in"),
+        ("--model.optimizer=nope", "nope"),
+        ("--data.on_bad_image=ignore", "ignore"),
+    ],
+)
+def test_a_wrong_value_is_named(option: str, needle: str, tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    capsys.readouterr()
+    assert main(["fit", *tiny, option]) == 2
+    assert needle in capsys.readouterr().err
+
+
+def test_missing_folder_is_named(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    options = [option for option in tiny if not option.startswith("--data.train=")]
+    assert "/no/such/folder" in error_of(capsys, "fit", *options, "--data.train=/no/such/folder")
+
+
+# ---- several configurations --------------------------------------------------------------------------------------
+
+
+def test_second_config_replaces_callbacks_and_throughput_survives(tiny: list[str], tmp_path: Path) -> None:
+    first = config(tmp_path, "throughput: {warmup_batches: 3}\ntrainer: {callbacks: [LearningRateMonitor]}", "1.yaml")
+    second = config(tmp_path, "trainer: {callbacks: [RichModelSummary]}", "2.yaml")
+    options = [option for option in tiny if "model_summary" not in option]
+    callbacks = build(first, second, *options).trainer.callbacks
+    assert not any(isinstance(callback, LearningRateMonitor) for callback in callbacks)
+    assert any(isinstance(callback, RichModelSummary) for callback in callbacks)
+    assert [callback.warmup_batches for callback in callbacks if isinstance(callback, Throughput)] == [3]
+
+
+def test_a_second_throughput_is_refused(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert "set its options under `throughput:`" in error_of(capsys, "fit", *tiny, "--trainer.callbacks+=Throughput")
+
+
+def test_another_data_class_runs_and_dropped_arguments_are_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    option = config(tmp_path, "data: {train: /a, val: /v, batch_size: 4}\nmodel: {model: test_resnet, num_classes: 3}")
+    capsys.readouterr()
+    cli = build(option, f"--data={__name__}.OtherData", "--trainer.accelerator=cpu", "--trainer.logger=false")
+    assert isinstance(cli.datamodule, OtherData)
+    assert cli.datamodule.val == "/v"
+    assert cli.model.num_classes == 3
+    (note,) = [line for line in capsys.readouterr().err.splitlines() if line.startswith("gpuaug: note:")]
+    assert "'train': '/a'" in note
+    assert "'batch_size': 4" in note
+    assert "'val'" not in note
+
+
+# ---- running -----------------------------------------------------------------------------------------------------
+
+
+def test_same_folder_twice_and_saved_config_repeats_the_run(tiny: list[str], tmp_path: Path) -> None:
+    run = [*tiny, f"--trainer.default_root_dir={tmp_path}", "--seed_everything=7", "--model.lr=0.01"]
+    run += ["--trainer.logger=CSVLogger", f"--trainer.logger.save_dir={tmp_path}"]
+    run += ["--trainer.logger.name=logs", "--trainer.logger.version=a"]
+    assert main(["fit", *run]) == 0
+    saved = tmp_path / "logs" / "a" / "config.yaml"
+    first, losses = saved.read_text(), (tmp_path / "logs" / "a" / "metrics.csv").read_text()
+    kept = tmp_path / "kept.yaml"
+    kept.write_text(first)
+    assert main(["fit", f"--config={kept}"]) == 0  # the same folder again
+    assert yaml.safe_load(saved.read_text()) == yaml.safe_load(first)
+    columns = [
+        [line.split(",")[header.split(",").index("train/loss")] for line in [header, *lines]]
+        for header, *lines in (losses.splitlines(), (tmp_path / "logs" / "a" / "metrics.csv").read_text().splitlines())
+    ]
+    assert columns[0] == columns[1]
+    assert any(columns[0][1:])
+
+
+def test_validate_and_resume_from_a_checkpoint(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = [*tiny, f"--trainer.default_root_dir={tmp_path}", "--trainer.logger=false", "--model.scheduler=none"]
+    assert main(["fit", *run]) == 0
+    (checkpoint,) = tmp_path.rglob("*.ckpt")
+    assert main(["validate", *run, f"--ckpt_path={checkpoint}"]) == 0
+    longer = ["--trainer.max_epochs=2" if "max_epochs" in option else option for option in run]
+    assert main(["fit", *longer, f"--ckpt_path={checkpoint}"]) == 0
+    error = error_of(capsys, "fit", *longer, "--model.lr=0.5", f"--ckpt_path={checkpoint}")
+    assert "model.lr is 0.5" in error
+    assert "0.1 in the checkpoint" in error
+
+
+def test_predict_writes_a_row_for_each_image(
+    tree: DigitsTree, tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = [*tiny, f"--trainer.default_root_dir={tmp_path}", "--trainer.logger=false"]
+    assert main(["fit", *run]) == 0
+    (checkpoint,) = tmp_path.rglob("*.ckpt")
+    saved = tmp_path / "config.yaml"
+    assert main(["predict", f"--config={saved}", f"--data.predict={tree.val}", f"--ckpt_path={checkpoint}"]) == 0
+    with (tmp_path / "predictions.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["file"] for row in rows] == [
+        str(path.relative_to(tree.val)) for path in sorted(tree.val.glob("*/*.jpg"))
+    ]
+    assert {row["class"] for row in rows} <= {str(digit) for digit in range(10)}
+    assert all(0.1 <= float(row["probability"]) <= 1 for row in rows)  # the largest of ten
+    assert f"{len(rows)} predictions written to" in capsys.readouterr().out
+
+
+def test_two_ranks_write_one_config(tiny: list[str], tmp_path: Path) -> None:
+    options = [option for option in tiny if not option.startswith("--trainer.devices")]
+    options += ["--trainer.devices=2", "--trainer.strategy=ddp", "--trainer.logger=false"]
+    command = [sys.executable, "-m", "lightning_gpuaug.cli", "fit", *options, f"--trainer.default_root_dir={tmp_path}"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=200)
+    assert done.returncode == 0, done.stderr[-3000:]
+    assert [path.name for path in tmp_path.rglob("*.yaml")] == ["config.yaml"]
+    assert yaml.safe_load((tmp_path / "config.yaml").read_text())["trainer"]["devices"] in (2, "2")

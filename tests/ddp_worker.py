@@ -1,0 +1,64 @@
+"""One rank of a distributed run: `python -m tests.ddp_worker JOB.json`, started once a rank by `tests.ddp.launch`.
+
+A job is a list of fits done one after the other in the same process group; what this rank saw goes to a file.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from lightning_gpuaug import ImageDataModule
+from lightning_gpuaug.sources import FileList
+from tests.tracking import SaveEverywhere, Tracking, trainer
+
+
+def run(job: dict[str, Any], fit: dict[str, Any]) -> dict[str, Any]:
+    """One fit, or one validation, of a job."""
+    source = FileList(fit["list"])
+    data = ImageDataModule(
+        train=source, val=source, batch_size=fit["batch_size"], eval_batch_size=fit.get("eval_batch_size"),
+        image_size=8, num_threads=1, drop_last=fit.get("drop_last", True),
+    )  # fmt: skip
+    model = Tracking(fit.get("one_cycle", False))
+    folder = Path(fit["folder"])
+    save = SaveEverywhere(folder) if fit.get("save") else None
+    run = trainer(
+        folder,
+        accelerator=job["accelerator"],
+        devices=job["devices"],
+        strategy="ddp",
+        callbacks=[save] if save else [],
+        **fit["options"],
+    )
+    if fit.get("validate"):
+        for _ in range(2):
+            run.validate(model, data, verbose=False)
+    else:
+        run.fit(model, data, ckpt_path=fit.get("resume"))
+    return {
+        "train": model.train_steps,
+        "val": model.val_steps,
+        "lrs": model.lrs,
+        "metrics": {k: float(v) for k, v in run.callback_metrics.items()},
+        "saved": [(hook, str(path), done) for hook, path, done in save.saved] if save else [],
+        "device": str(run.strategy.root_device),
+    }
+
+
+def main() -> None:
+    warnings.simplefilter("ignore")
+    torch.set_num_threads(1)
+    job = json.loads(Path(sys.argv[1]).read_text())
+    seen = [run(job, fit) for fit in job["fits"]]
+    Path(f"{sys.argv[1]}.rank{os.environ['RANK']}").write_text(json.dumps(seen))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,52 @@
+"""The distributed contract, as checks that run on two CPU ranks (gloo) and on two GPUs (NCCL) alike."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from tests.ddp import launch
+from tests.images import numbered
+
+
+def _labels(steps: list[Any], epoch: int | None = None) -> list[int]:
+    return sum((labels for e, labels, _ in steps if epoch in (None, e)), [])
+
+
+def check_epochs_and_exact_evaluation(folder: Path, accelerator: str) -> None:
+    """Equal steps, disjoint ranks, every validation sample once: 21 and 7 samples on 2 ranks."""
+    fits = []
+    for n, batch_size in ((21, 4), (7, 3)):
+        common = {"list": str(numbered(folder, n).path), "batch_size": batch_size, "folder": str(folder)}
+        fits.append({**common, "options": {"max_epochs": 2}})
+        fits.append({**common, "options": {"max_epochs": 2}, "drop_last": False})
+        fits.append({**common, "options": {}, "validate": True, "eval_batch_size": 1})
+    results = launch(folder, fits, accelerator=accelerator)
+    for fit, ranks in zip(fits, results, strict=True):
+        n = 21 if "list21" in fit["list"] else 7
+        assert len({len(rank["train"]) for rank in ranks}) == 1
+        assert len({len(rank["val"]) for rank in ranks}) == 1
+        assert ranks[0]["metrics"]["val_mean"] == ranks[1]["metrics"]["val_mean"] == (n - 1) / 2
+        both = sum((_labels(rank["val"]) for rank in ranks), [])
+        assert sorted(both) == sorted(list(range(n)) * 2)
+        for epoch in range(2 if not fit.get("validate") else 0):
+            seen = sum((_labels(rank["train"], epoch) for rank in ranks), [])
+            assert len(set(seen)) == len(seen)
+            kept = n if fit.get("drop_last") is False else n // (2 * fit["batch_size"]) * 2 * fit["batch_size"]
+            assert len(seen) == kept
+
+
+def check_resume(folder: Path, accelerator: str, limit: dict[str, int], one_cycle: bool) -> None:
+    """Every checkpoint continues the run on every rank: samples, pixels and learning rates."""
+    common = {"list": str(numbered(folder, 16).path), "batch_size": 2, "folder": str(folder), "one_cycle": one_cycle}
+    options = {**limit, "limit_val_batches": 1, "num_sanity_val_steps": 0}
+    (straight,) = launch(folder, [{**common, "options": options, "save": True}], accelerator=accelerator)
+    saved = straight[0]["saved"]
+    middle = [s for s in saved if s[0] == "batch_end" and s[2] in (1, 4, 6)]  # early, last of an epoch, mid-epoch
+    ends = [s for s in saved if s[0] == "epoch_end"][:2]
+    fits = [{**common, "options": options, "resume": path} for _, path, _ in middle + ends]
+    resumed = launch(folder, fits, accelerator=accelerator)
+    for (hook, _, done), ranks in zip(middle + ends, resumed, strict=True):
+        for rank in range(2):
+            assert ranks[rank]["train"] == straight[rank]["train"][done:], (hook, done, rank)
+            assert ranks[rank]["lrs"] == straight[rank]["lrs"][done:], (hook, done, rank)

@@ -1,0 +1,76 @@
+"""On a GPU: the classifier's own steps never make the host wait, and averaging works on the device."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import lightning.pytorch as pl
+import pytest
+import torch
+from torch import Tensor
+
+from lightning_gpuaug.classifier import Classifier
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated"),
+    pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature"),
+]
+
+
+class Batches:
+    """The same batches on the GPU in each pass."""
+
+    def __init__(self, sizes: list[int]) -> None:
+        self.batches = [
+            (
+                torch.randn(size, 3, 64, 64, device="cuda", dtype=torch.bfloat16).to(memory_format=torch.channels_last),
+                torch.randint(10, (size,), device="cuda"),
+            )
+            for size in sizes
+        ]
+
+    def __len__(self) -> int:
+        return len(self.batches)
+
+    def __iter__(self) -> Iterator[tuple[Tensor, Tensor]]:
+        return iter(self.batches)
+
+
+class Guarded(Classifier):
+    """A synchronising call raises in each step but an epoch's first, in which Lightning sets up its own metrics."""
+
+    def _guard(self, hook: Any, batch_idx: int, *args: Any, **kwargs: Any) -> Any:
+        torch.cuda.set_sync_debug_mode("error" if batch_idx > 0 else "default")
+        try:
+            return hook(*args, **kwargs)
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
+
+    def training_step(self, batch: Any, batch_idx: int) -> Any:
+        return self._guard(super().training_step, batch_idx, batch, batch_idx)
+
+    def validation_step(self, batch: Any, batch_idx: int) -> None:
+        self._guard(super().validation_step, batch_idx, batch, batch_idx)
+
+    def _update_average(self) -> None:
+        self._guard(super()._update_average, 1)
+
+
+@pytest.mark.parametrize("optimizer", ["sgd", "adamw"])
+def test_no_step_synchronises_under_bf16_mixed(optimizer: str) -> None:
+    torch.manual_seed(0)
+    model = Guarded("test_resnet", num_classes=10, ema_decay=0.9, optimizer=optimizer, lr=0.01, label_smoothing=0.1)
+    trainer = pl.Trainer(
+        accelerator="gpu", devices=1, max_epochs=2, precision="bf16-mixed", logger=False, enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0, log_every_n_steps=1,
+    )  # fmt: skip
+    data = Batches([16, 16, 16, 5])
+    trainer.fit(model, data, data)
+    metrics = trainer.callback_metrics
+    model.eval().cuda()
+    with torch.no_grad(), torch.autocast("cuda", torch.bfloat16):
+        hits = [(model(images).argmax(1) == targets).sum().item() for images, targets in data]
+    assert metrics["val/top1"].item() == pytest.approx(sum(hits) / 53, abs=2.01 / 53)  # kernels may differ by a tie
+    assert metrics["lr"].item() == pytest.approx(0.01 * 0.5 * (1 + torch.tensor(torch.pi * 7 / 8).cos().item()))
