@@ -204,3 +204,46 @@ def test_opcheck_and_compile():
         return ops.augment(x, params, MEAN, STD, dtype=torch.bfloat16) * 2
 
     assert torch.equal(torch.compile(step, fullgraph=True)(x), step(x))
+
+
+RAGGED = ((375, 500), (61, 83), (40, 40), (1, 9), (900, 7), (1500, 2100), (500, 333))
+
+
+@pytest.mark.parametrize("antialias", [True, False])
+@pytest.mark.parametrize("interpolation", rec.INTERPOLATIONS)
+@pytest.mark.parametrize("size", [(224, 224), (33, 47), (1, 1), (301, 5)])
+def test_ragged_images(size, interpolation, antialias):
+    """Windows, sizes and shrinking of every kind, each way through the kernel; packed and as a list."""
+    images = [random_batch(1, h, w, seed=h)[0] for h, w in RAGGED]
+    params = random_records(5, len(images), *size)
+    flag = rec.INTERPOLATIONS.index(interpolation) << rec.CROP_FILTER_SHIFT | (Flag.ANTIALIAS if antialias else 0)
+    params[:, Word.FLAGS] |= int(flag)
+    for i, (h, w) in enumerate(RAGGED[:4]):
+        params[i, Word.CROP : Word.CROP + 4] = torch.tensor([h // 5, w // 7, max(1, h // 2), max(1, w // 3)])
+    cpu = ops.augment_list(images, params, size, MEAN, STD, dtype=torch.bfloat16)
+    on_gpu = [image.cuda() for image in images]
+    assert torch.equal(ops.augment_list(on_gpu, params.cuda(), size, MEAN, STD, dtype=torch.bfloat16).cpu(), cpu)
+    lengths = torch.tensor([image.numel() for image in images])
+    sizes = torch.tensor(RAGGED, dtype=torch.int32)
+    data, offsets = torch.cat([image.flatten() for image in images]), lengths.cumsum(0) - lengths
+    packed = ops.augment_packed(
+        data.cuda(), offsets.cuda(), sizes.cuda(), params.cuda(), size, MEAN, STD, dtype=torch.bfloat16
+    )
+    assert torch.equal(packed.cpu(), cpu)
+
+
+def test_more_images_in_a_list_than_fit_a_kernels_arguments():
+    images = [random_batch(1, 5 + i % 7, 6 + i % 5, seed=i)[0] for i in range(450)]
+    params = records([[]] * 450)
+    cpu = ops.augment_list(images, params, (8, 12), MEAN, STD)
+    assert torch.equal(
+        ops.augment_list([image.cuda() for image in images], params.cuda(), (8, 12), MEAN, STD).cpu(), cpu
+    )
+
+
+def test_ragged_images_outside_of_the_data_are_black():
+    data = random_batch(1, 20, 30).flatten().cuda()
+    offsets = torch.tensor([-1, 10, 0, 0, 2**62], device="cuda")
+    sizes = torch.tensor([[5, 5], [20, 30], [0, 4], [2**30, 2**30], [4, 4]], dtype=torch.int32, device="cuda")
+    result = ops.augment_packed(data, offsets, sizes, records([[]] * 5).cuda(), (16, 16), dtype=torch.uint8)
+    assert not result.any()
