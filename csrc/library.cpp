@@ -30,6 +30,12 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
       "Tensor? flip=None, ScalarType dtype=float, bool channels_last=True, int interpolation=1, bool antialias=True) "
       "-> Tensor");
   m.def("image_sizes(Tensor paths, bool exif_orientation=False, int threads=1) -> Tensor");
+  m.def("record_layout() -> str");
+  m.def(
+      "augment(Tensor x, Tensor params, float[] mean, float[] std, ScalarType dtype=float, bool channels_last=True, "
+      "int chains=1) -> Tensor");
+  m.def("crop_resize_packed(Tensor data, Tensor offsets, Tensor sizes, Tensor params, int out_h, int out_w) -> Tensor");
+  m.def("crop_resize_list(Tensor[] images, Tensor params, int out_h, int out_w) -> Tensor");
 }
 
 // JSON; lightning_gpuaug.ops.build_info() reads it.

@@ -12,8 +12,10 @@
 
 #if defined(__CUDACC__)
 #define GPUAUG_HOST_DEVICE __host__ __device__ __forceinline__
+#define GPUAUG_OUT_OF_LINE static __host__ __device__ __noinline__  // rarely taken: keeps unrolled loops small
 #else
 #define GPUAUG_HOST_DEVICE inline
+#define GPUAUG_OUT_OF_LINE inline
 #endif
 
 // For loops that a kernel needs unrolled; host compilers decide for themselves.

@@ -51,8 +51,9 @@ GPUAUG_HOST_DEVICE float tap_weight(const Axis& axis, const Taps& taps, int k) {
   return filter_weight<kKind>((taps.first + static_cast<float>(k)) * axis.inverse);
 }
 
+// The taps, their weights not brought to a sum of 1 yet.
 template <Interpolation kKind>
-GPUAUG_HOST_DEVICE Taps make_taps(const Axis& axis, int output) {
+GPUAUG_HOST_DEVICE Taps place_taps(const Axis& axis, int output) {
   Taps taps;
   const float centre = (static_cast<float>(output) + 0.5f) * axis.scale;
   if (kKind == Interpolation::kNearest) {
@@ -69,6 +70,14 @@ GPUAUG_HOST_DEVICE Taps make_taps(const Axis& axis, int output) {
   taps.begin = begin > 0 ? begin : 0;
   if (taps.begin >= taps.end) taps.begin = taps.end - 1;
   taps.first = static_cast<float>(taps.begin) + 0.5f - centre;
+  taps.norm = 1.0f;
+  return taps;
+}
+
+template <Interpolation kKind>
+GPUAUG_HOST_DEVICE Taps make_taps(const Axis& axis, int output) {
+  Taps taps = place_taps<kKind>(axis, output);
+  if (kKind == Interpolation::kNearest) return taps;
   float sum = 0.0f;
   for (int k = 0; k < taps.end - taps.begin; ++k) sum += tap_weight<kKind>(axis, taps, k);
   taps.norm = sum != 0.0f ? 1.0f / sum : 1.0f;
@@ -92,6 +101,12 @@ GPUAUG_HOST_DEVICE float byte_to_float(uint8_t value) {
 
 GPUAUG_HOST_DEVICE uint8_t round_to_byte(float value) {
   return static_cast<uint8_t>(rintf(fminf(fmaxf(value, 0.0f), 255.0f)));
+}
+
+// A line's sum as the columns' filter sees it. Bicubic overshoots; Pillow cuts that off between its two passes.
+template <Interpolation kKind>
+GPUAUG_HOST_DEVICE float limited_line(float value) {
+  return kKind == Interpolation::kBicubic ? fminf(fmaxf(value, 0.0f), 255.0f) : value;
 }
 
 struct Rgb {
@@ -142,7 +157,7 @@ GPUAUG_UNROLL
       sum_line<kKind>(tap, columns, x, line);
     }
     const float weight = weight_of<kKind>(rows, y, j);
-    for (int c = 0; c < kChannels; ++c) sum[c] = fmaf(weight, line[c], sum[c]);
+    for (int c = 0; c < kChannels; ++c) sum[c] = fmaf(weight, limited_line<kKind>(line[c]), sum[c]);
   }
   Rgb out;
   for (int c = 0; c < kChannels; ++c) out.value[c] = round_to_byte(sum[c]);

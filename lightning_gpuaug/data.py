@@ -280,6 +280,11 @@ class ImageDataModule(pl.LightningDataModule):
             raise ValueError(f'decode="gpu" needs batches on a CUDA device, got {place.device}: {_why_no_cuda()}')
         if self._decodes_on(place) == "gpu":
             cuda_queues.warn_if_few()
+        mix = self.train_recipe.mix
+        if "train" in stages and mix is not None and self.batch_size % 2:
+            raise ValueError(
+                f"train_recipe.mix pairs the images of a batch: batch_size must be even, got {self.batch_size}"
+            )
         for stage in stages:
             source = self._source(stage)
             source.check()

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 from lightning_gpuaug import ops
+from lightning_gpuaug.augment.params import Params
 from lightning_gpuaug.pipeline import Decoded, Decoding
 from lightning_gpuaug.plan import Indices
 from lightning_gpuaug.prepare import Prepared
@@ -68,23 +69,59 @@ class Finisher:
             decoded: their pixels.
             prepared: what was asked of the pipeline, and which samples to mirror.
         """
-        flip = None if prepared.flip is None else self._to_device(torch.from_numpy(prepared.flip))
         pixels = decoded.images.to(self._output.device, non_blocking=True)
-        if self._decoding.packed:
-            images = self._resized(pixels, prepared.request.size, flip)
+        if prepared.params is not None:
+            images = self._augmented(pixels, prepared, prepared.params)
         else:
-            images = self.images(pixels, flip)
+            flip = None if prepared.flip is None else self._to_device(torch.from_numpy(prepared.flip))
+            if self._decoding.packed:
+                images = self._resized(pixels, prepared.request.size, flip, self._output.dtype)
+            else:
+                images = self.images(pixels, flip)
         if decoded.images.is_cuda:
             self._lend(decoded)
-        return images, self.targets(indices)
+        targets = self.targets(indices)
+        if prepared.params is not None and prepared.params.share is not None:
+            targets = self._mixed(targets, self._to_device(torch.from_numpy(prepared.params.share)))
+        return images, targets
 
     def images(self, pixels: torch.Tensor, flip: torch.Tensor | None = None) -> torch.Tensor:
         """(N, H, W, 3) uint8 pixels on the output's device as the network's input."""
         out = self._output
         return ops.normalize(pixels, self._mean, self._std, flip=flip, dtype=out.dtype, channels_last=out.channels_last)
 
-    def _resized(self, pixels: torch.Tensor, sizes: NDArray[np.int32], flip: torch.Tensor | None) -> torch.Tensor:
-        """Windows of `sizes`, end to end, as the network's input."""
+    def _augmented(self, pixels: torch.Tensor, prepared: Prepared, params: Params) -> torch.Tensor:
+        """Pixels after their samples' programs, as the network's input."""
+        if self._decoding.packed:
+            pixels = self._resized(pixels, prepared.request.size, None, torch.uint8, plain=True).permute(0, 2, 3, 1)
+        normalize, out = self._decoding.recipe.normalize, self._output
+        return ops.augment(
+            pixels,
+            self._to_device(torch.from_numpy(params.records)),
+            normalize.mean if normalize is not None else None,
+            normalize.std if normalize is not None else None,
+            dtype=out.dtype,
+            channels_last=out.channels_last,
+            chains=params.chains,
+        )
+
+    def _mixed(self, targets: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
+        """(N, C) float32 targets of mixed images: each sample's share of its own label, the rest of its partner's."""
+        if targets.ndim == 1:
+            targets = torch.nn.functional.one_hot(targets, self._source.num_classes)
+        targets = targets.to(torch.float32)
+        own = share[:, None]
+        return targets * own + targets.flip(0) * (1.0 - own)
+
+    def _resized(
+        self,
+        pixels: torch.Tensor,
+        sizes: NDArray[np.int32],
+        flip: torch.Tensor | None,
+        dtype: torch.dtype,
+        plain: bool = False,
+    ) -> torch.Tensor:
+        """Windows of `sizes`, end to end, as the network's input; or, plain, as pixels in NHWC memory."""
         recipe, size, out = self._decoding.recipe, self._decoding.image_size, self._output
         resample = recipe.resample if isinstance(recipe, TrainRecipe) else recipe
         lengths = sizes.astype(np.int64).prod(axis=1) * 3
@@ -97,8 +134,8 @@ class Finisher:
             self._mean,
             self._std,
             flip=flip,
-            dtype=out.dtype,
-            channels_last=out.channels_last,
+            dtype=dtype,
+            channels_last=plain or out.channels_last,
             interpolation=resample.interpolation,
             antialias=resample.antialias,
         )

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 
 from lightning_gpuaug import ops
 from lightning_gpuaug.augment.draw import draw
+from lightning_gpuaug.augment.params import Params, sample_params
 from lightning_gpuaug.augment.window import Sizes, centre_window, random_window
 from lightning_gpuaug.pipeline import Paths, Request, path_bytes
 from lightning_gpuaug.plan import Indices
@@ -32,10 +33,12 @@ class Prepared:
     Attributes:
         request: for the pipeline.
         flip: (N,) bool, which samples to mirror after decoding; None for none.
+        params: the samples' programs, flips included, for a recipe that needs them; else None.
     """
 
     request: Request
-    flip: NDArray[np.bool_] | None
+    flip: NDArray[np.bool_] | None = None
+    params: Params | None = None
 
 
 class Preparer:
@@ -66,12 +69,15 @@ class Preparer:
         """
         recipe = self._recipe
         sizes = self._sizes_of(indices)
-        start, size, part, flip = np.zeros_like(sizes), sizes, None, None
+        start, size, part, flip, params = np.zeros_like(sizes), sizes, None, None, None
         if isinstance(recipe, EvalRecipe):
             part = centre_window(np.maximum(sizes, 1), self._image_size, recipe)
         else:
             draws = draw(recipe, indices, epoch, seed)
-            flip = draws.flip
+            if recipe.needs_program:
+                params = sample_params(recipe, indices, epoch, seed, self._image_size, self._image_size)
+            else:
+                flip = draws.flip
             if recipe.crop is not None and draws.crop is not None:
                 start, size = random_window(np.maximum(sizes, 1), draws.crop, recipe.crop)
         # An image without a readable header, and one that would need gigabytes: let its batch fail when its turn
@@ -80,7 +86,7 @@ class Preparer:
         if refused.any():
             start, size = start.copy(), np.maximum(size, 1)
             start[refused] = _OUTSIDE
-        return Prepared(Request(self._paths[indices], start, size, part), flip)
+        return Prepared(Request(self._paths[indices], start, size, part), flip, params)
 
     def _sizes_of(self, indices: Indices) -> Sizes:
         """(N, 2) height and width; 0 where the header says nothing."""

@@ -18,7 +18,7 @@ from lightning_gpuaug.recipe import TrainRecipe
 CROP_ATTEMPTS = 10
 """Tries of a random resized crop before its fallback, as torchvision has it."""
 
-_FLIP_SLOT = CROP_ATTEMPTS
+FLIP_SLOT = CROP_ATTEMPTS
 _SLOTS = CROP_ATTEMPTS + 1
 
 
@@ -43,13 +43,25 @@ def philox4x32(key: tuple[int, int], counter: NDArray[np.uint32]) -> NDArray[np.
     return np.stack([c0, c1, c2, c3], axis=-1).astype(np.uint32)
 
 
-def uniforms(indices: NDArray[np.int64], epoch: int, seed: int, slots: int) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1) on a grid of 2**-24: (N, slots, 4) float64, keyed by (seed, epoch, index, slot)."""
-    counter = np.zeros((len(indices), slots, 4), dtype=np.uint32)
+def uniforms(indices: NDArray[np.int64], epoch: int, seed: int, slots: int | NDArray[np.int64]) -> NDArray[np.float64]:
+    """Uniform numbers in [0, 1) on a grid of 2**-24, keyed by (seed, epoch, index, slot).
+
+    Args:
+        indices: (N,) sample indices.
+        epoch: number of the epoch.
+        seed: 0..2**32-1.
+        slots: (S,) slots below 2**32, or S for the slots 0..S-1. A slot's numbers do not depend on which others are
+            asked for, so rare ones can be drawn when they are needed.
+
+    Returns:
+        (N, S, 4) float64.
+    """
+    wanted = np.arange(slots) if isinstance(slots, int) else slots
+    counter = np.zeros((len(indices), len(wanted), 4), dtype=np.uint32)
     wide = indices.astype(np.uint64)
     counter[..., 0] = (wide & np.uint64(0xFFFFFFFF)).astype(np.uint32)[:, None]
     counter[..., 1] = (wide >> np.uint64(32)).astype(np.uint32)[:, None]
-    counter[..., 2] = np.arange(slots, dtype=np.uint32)
+    counter[..., 2] = wanted.astype(np.uint32)
     words = philox4x32((seed & 0xFFFFFFFF, epoch & 0xFFFFFFFF), counter)
     return (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
 
@@ -88,5 +100,5 @@ def draw(recipe: TrainRecipe, indices: NDArray[np.int64], epoch: int, seed: int)
         half_ratio = np.exp(0.5 * (narrow + (wide - narrow) * tries[..., 1]))  # sqrt(width / height)
         side = np.sqrt(area)
         crop = np.stack([side / half_ratio, side * half_ratio, tries[..., 2], tries[..., 3]], axis=1)
-    flip = u[:, _FLIP_SLOT, 0] < recipe.hflip if recipe.hflip > 0 else None
+    flip = u[:, FLIP_SLOT, 0] < recipe.hflip if recipe.hflip > 0 else None
     return Draws(crop, flip)

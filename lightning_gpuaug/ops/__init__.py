@@ -4,6 +4,8 @@ Everything here works without the rest of the package. The ops are also `torch.o
 """
 
 from lightning_gpuaug.ops import _register, _register_detection, matrices  # noqa: F401  (load and complete the ops)
+from lightning_gpuaug.ops._augment import augment, check_records
+from lightning_gpuaug.ops._augment_ragged import augment_list, augment_packed, resized_crop
 from lightning_gpuaug.ops._geometry import transform_boxes, transform_masks, transform_points
 from lightning_gpuaug.ops._image_sizes import image_sizes
 from lightning_gpuaug.ops._info import backend, build_info
@@ -16,15 +18,20 @@ from lightning_gpuaug.ops.matrices import affine_from_points
 
 __all__ = [
     "affine_from_points",
+    "augment",
+    "augment_list",
+    "augment_packed",
     "backend",
     "batched_nms",
     "build_info",
+    "check_records",
     "image_sizes",
     "matrices",
     "nms",
     "nms_padded",
     "normalize",
     "resize_packed",
+    "resized_crop",
     "roi_align",
     "soft_nms",
     "transform_boxes",

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_gpuaug.ops import reference
+from lightning_gpuaug.ops import _register_augment, reference
 from lightning_gpuaug.ops._checks import check_normalize_tensors
 from lightning_gpuaug.ops._load import NATIVE, native_required
 
@@ -21,6 +21,7 @@ SCHEMAS = {
     "float[] std, Tensor? flip=None, ScalarType dtype=float, bool channels_last=True, int interpolation=1, "
     "bool antialias=True) -> Tensor",
     "image_sizes": "image_sizes(Tensor paths, bool exif_orientation=False, int threads=1) -> Tensor",
+    **_register_augment.SCHEMAS,
 }
 
 _warning_lock = threading.Lock()
@@ -124,6 +125,7 @@ def _register() -> torch.library.Library:
     torch.library.register_fake(f"{NAMESPACE}::resize_packed", _resize_packed_fake, lib=library)
     library.impl("image_sizes", _image_sizes_fallback, "CompositeExplicitAutograd")  # type: ignore[no-untyped-call]
     torch.library.register_fake(f"{NAMESPACE}::image_sizes", _image_sizes_fake, lib=library)
+    _register_augment.register(library, note_fallback)
     return library
 
 

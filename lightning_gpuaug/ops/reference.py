@@ -78,7 +78,8 @@ def resize_packed(
         image = data[offset : offset + h * w * 3].view(h, w, 3).to(torch.float32)
         rows = resampling_matrix(h, height, interpolation, antialias, data.device)
         columns = resampling_matrix(w, width, interpolation, antialias, data.device)
-        levels = torch.einsum("yh,hwc,xw->yxc", rows, image, columns)
+        # Pillow cuts bicubic's overshoot off between the two passes.
+        levels = torch.einsum("yh,hxc->yxc", rows, torch.einsum("hwc,xw->hxc", image, columns).clamp(0, 255))
         out[row] = levels.clamp(0, 255).round().to(torch.uint8)
     return out
 

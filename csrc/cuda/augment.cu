@@ -1,0 +1,133 @@
+// augment on CUDA: two launches, the programs (program.cuh) and the result (finish.cuh). No synchronisation, and no memory
+// beyond the output and one scratch from torch's caching allocator.
+#include <torch/csrc/stable/library.h>
+
+#include "finish.cuh"
+#include "program.cuh"
+
+namespace gpuaug {
+namespace {
+
+void check_cuda(const char* op, cudaError_t error) {
+  if (error != cudaSuccess) fail(op, ": ", cudaGetErrorString(error));
+}
+
+unsigned checked_blocks(const char* op, int64_t blocks) {
+  if (blocks > INT32_MAX) fail(op, ": x has too many samples for one call: ", blocks, " blocks");
+  return static_cast<unsigned>(blocks);
+}
+
+int shared_memory_limit(int device) {
+  int bytes = 0;
+  check_cuda("augment", cudaDeviceGetAttribute(&bytes, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  return bytes;
+}
+
+constexpr int64_t round_up(int64_t value, int64_t to) { return (value + to - 1) / to * to; }
+
+int threads_for(int64_t pixels, int most) {
+  return static_cast<int>(std::min<int64_t>(most, std::max<int64_t>(128, round_up(pixels / 8, 128))));
+}
+
+// The programs' results; an undefined pointer without programs.
+struct Scratch {
+  std::optional<Tensor> memory;
+  uint8_t* images = nullptr;
+  int64_t stride = 0, bytes = 0;
+};
+
+Scratch run_all_programs(const AugmentCall& call, cudaStream_t stream) {
+  Scratch scratch;
+  if (call.chains == 0) return scratch;
+  scratch.stride = round_up(kChannels * call.pixels(), 16);
+  const int64_t blocks = call.samples * call.chains;
+  scratch.bytes = blocks * scratch.stride;
+  const int64_t fixed = round_up(sizeof(ProgramShared), 16);
+  const bool in_shared = fixed + scratch.stride <= shared_memory_limit(call.x.get_device_index());
+  scratch.memory = torch::stable::empty({in_shared ? scratch.bytes : 2 * scratch.bytes}, ScalarType::Byte, std::nullopt,
+                                        call.x.device());
+  scratch.images = static_cast<uint8_t*>(scratch.memory->mutable_data_ptr());
+  const ProgramLaunch launch{call.x.const_data_ptr<uint8_t>(),
+                             call.params.const_data_ptr<int32_t>(),
+                             scratch.images,
+                             scratch.images + scratch.bytes,
+                             call.samples,
+                             scratch.stride,
+                             call.height,
+                             call.width,
+                             call.chains,
+                             FastDivide(static_cast<uint32_t>(call.width))};
+  const auto start = [&](auto kernel, int threads, int64_t shared_bytes) {
+    check_cuda("augment", cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, static_cast<int>(shared_bytes)));
+    kernel<<<checked_blocks("augment", blocks), threads, shared_bytes, stream>>>(launch);
+  };
+  if (in_shared) {
+    start(run_programs<true>, threads_for(call.pixels(), 1024), fixed + scratch.stride);
+  } else {
+    start(run_programs<false>, threads_for(call.pixels(), 512), fixed);
+  }
+  check_launch("augment");
+  return scratch;
+}
+
+template <typename T, bool kPlanar, int kSide>
+void start_finish(FinishLaunch& launch, cudaStream_t stream) {
+  const int64_t row = kPlanar ? launch.width : 3 * launch.width;
+  constexpr int64_t kTile = kFinishThreads * kFinishSteps * kSide;
+  launch.tiles = static_cast<uint32_t>((row * launch.height + kTile - 1) / kTile);
+  launch.by_row = FastDivide(static_cast<uint32_t>(row));
+  const unsigned blocks = checked_blocks("augment", launch.samples * launch.tiles);
+  finish<T, kPlanar, kSide><<<blocks, kFinishThreads, 0, stream>>>(launch);
+}
+
+// The widest pieces that do not straddle rows.
+template <typename T, bool kPlanar>
+void start_finish_pieces(FinishLaunch& launch, cudaStream_t stream) {
+  constexpr int kWidest = 16 / sizeof(T);
+  const int64_t row = kPlanar ? launch.width : 3 * launch.width;
+  if (row % kWidest == 0) {
+    start_finish<T, kPlanar, kWidest>(launch, stream);
+  } else if (row % 4 == 0) {
+    start_finish<T, kPlanar, 4>(launch, stream);
+  } else {
+    start_finish<T, kPlanar, 1>(launch, stream);
+  }
+}
+
+Tensor augment(const Tensor& x, const Tensor& params, std::vector<double> mean, std::vector<double> std, ScalarType dtype,
+               bool channels_last, int64_t chains) {
+  const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
+  const AugmentCall call = prepare_augment("augment", x, params, mean, std, dtype, channels_last, chains);
+  if (call.out.numel() == 0) return call.out;
+  const cudaStream_t stream = current_stream(x);
+  const Scratch scratch = run_all_programs(call, stream);
+  const uint8_t* pixels = call.x.const_data_ptr<uint8_t>();
+  FinishLaunch launch{{pixels, pixels + call.x.numel()},
+                      {scratch.images, scratch.images + scratch.bytes},
+                      call.params.const_data_ptr<int32_t>(),
+                      call.out.mutable_data_ptr(),
+                      call.samples,
+                      scratch.stride,
+                      call.height,
+                      call.width,
+                      call.chains,
+                      0,
+                      call.affine,
+                      call.unit,
+                      FastDivide(1)};
+  dispatch_output_type(dtype, [&](auto zero) {
+    using T = decltype(zero);
+    if (call.channels_last) {
+      start_finish_pieces<T, false>(launch, stream);
+    } else {
+      start_finish_pieces<T, true>(launch, stream);
+    }
+  });
+  check_launch("augment");
+  return call.out;
+}
+
+}  // namespace
+}  // namespace gpuaug
+
+STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CUDA, m) { m.impl("augment", TORCH_BOX(&gpuaug::augment)); }

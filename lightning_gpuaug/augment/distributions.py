@@ -1,0 +1,69 @@
+"""Normal, Gamma, Beta and Dirichlet numbers from keyed uniform ones."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+from numpy.typing import NDArray
+
+Floats = NDArray[np.float64]
+Ints = NDArray[np.int64]
+DrawAt = Callable[[Ints, Ints], Floats]
+"""(rows, slots) -> (len(rows), len(slots), 4) uniform numbers."""
+
+GAMMA_ATTEMPTS = 12
+"""Slots of one Gamma number. Each attempt is accepted with a probability above 0.95."""
+
+
+_TINY = 2.0**-25  # below the grid of the uniform numbers
+
+
+def normal(first: Floats, second: Floats) -> Floats:
+    """Standard normal numbers from two uniform ones each (Box and Muller)."""
+    result: Floats = np.sqrt(-2.0 * np.log1p(-first)) * np.cos(2.0 * np.pi * second)
+    return result
+
+
+def gamma(alpha: float, width: int, rows: int, slot: int, draw_at: DrawAt) -> Floats:
+    """Gamma(alpha, 1) numbers, `width` a row: (rows, width), from width * GAMMA_ATTEMPTS slots from `slot` on.
+
+    Marsaglia and Tsang, "A simple method for generating gamma variables" (2000); below 1, alpha + 1 and a power of a
+    uniform number. Where every attempt fails (once in 10**15 numbers), the mean is taken.
+    """
+    slots = slot + GAMMA_ATTEMPTS * np.arange(width)
+    if alpha == 1.0:
+        return -np.log1p(-draw_at(np.arange(rows), slots)[..., 0])
+    d = (alpha + 1.0 if alpha < 1.0 else alpha) - 1.0 / 3.0
+    c = 1.0 / np.sqrt(9.0 * d)
+    result = np.full((rows, width), alpha)
+    missing = np.ones((rows, width), dtype=bool)
+    for attempt in range(GAMMA_ATTEMPTS):
+        waiting = np.nonzero(missing.any(axis=1))[0]
+        if not len(waiting):
+            break
+        u = draw_at(waiting, slots + attempt)
+        x = normal(u[..., 0], u[..., 1])
+        v = (1.0 + c * x) ** 3
+        positive = v > 0
+        log_v = np.log(np.where(positive, v, 1.0))
+        accepted = positive & (np.log(np.maximum(u[..., 2], _TINY)) < 0.5 * x * x + d - d * v + d * log_v)
+        accepted &= missing[waiting]
+        value = d * v * (np.maximum(u[..., 3], _TINY) ** (1.0 / alpha) if alpha < 1.0 else 1.0)
+        result[waiting] = np.where(accepted, value, result[waiting])
+        missing[waiting] &= ~accepted
+    return result
+
+
+def beta(alpha: float, rows: int, slot: int, draw_at: DrawAt) -> Floats:
+    """Beta(alpha, alpha) numbers, one a row, from 2 * GAMMA_ATTEMPTS slots."""
+    if alpha == 1.0:
+        return draw_at(np.arange(rows), np.array([slot]))[:, 0, 0]
+    return dirichlet(alpha, 2, rows, slot, draw_at)[:, 0]
+
+
+def dirichlet(alpha: float, width: int, rows: int, slot: int, draw_at: DrawAt) -> Floats:
+    """Dirichlet(alpha, …, alpha) weights: (rows, width), each row summing to 1, from width * GAMMA_ATTEMPTS slots."""
+    parts = np.maximum(gamma(alpha, width, rows, slot, draw_at), 1e-300)
+    result: Floats = parts / parts.sum(axis=1, keepdims=True)
+    return result

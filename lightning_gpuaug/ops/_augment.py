@@ -1,0 +1,150 @@
+"""The public `augment` and the check of its records."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from lightning_gpuaug.ops._checks import check_augment
+from lightning_gpuaug.ops.record import (
+    CHAIN_END,
+    MAX_BLUR_KERNEL,
+    MAX_CHAINS,
+    PARAMETERS,
+    VERSION,
+    WORDS,
+    Flag,
+    Opcode,
+    Word,
+)
+
+
+def augment(
+    x: torch.Tensor,
+    params: torch.Tensor,
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
+    *,
+    dtype: torch.dtype = torch.float32,
+    channels_last: bool = True,
+    chains: int = 1,
+) -> torch.Tensor:
+    """Run each sample's own program, then normalise, erase, mix, cast and lay out.
+
+    Every uint8 stage is the same bit for bit on CPU, CUDA and in the plain-torch fallback.
+
+    Args:
+        x: images, uint8, shape (N, H, W, 3), on any device; sides of at most 32767. Any strides and storage offset.
+        params: the records, int32, shape (N, 64), as `lightning_gpuaug.augment.sample_params` makes them
+            (`lightning_gpuaug.ops.record` documents the layout). On a GPU they are used as they are: nothing about the
+            launch depends on them, a CUDA graph replays with the records its tensor then holds, and a record that makes
+            no sense never leads outside the images. On the CPU they are checked (`check_records`), and copied to the
+            device of x (asynchronously from pinned memory).
+        mean: three numbers, one a channel, on the 0..1 scale; None means 0.
+        std: three numbers above 0, one a channel, on the 0..1 scale; None means 1.
+        dtype: `torch.float32`, `torch.float16` or `torch.bfloat16`; or `torch.uint8`, which keeps the pixel scale:
+            mean and std then only bring erased values back to it.
+        channels_last: memory format of the result: channels_last, or contiguous NCHW when False.
+        chains: uint8 images a sample needs between its program and the result: 0 promises that no record has a program,
+            1 serves programs, 2 or 3 serves AugMix of so many chains.
+
+    Returns:
+        A new tensor of shape (N, 3, H, W) and type `dtype` on the device of x. On CUDA the work is queued on the
+        current stream; nothing synchronises.
+
+    Raises:
+        ValueError: an argument has a wrong type, shape, dtype, device or value; or records on the CPU do (see
+            `check_records`).
+    """
+    mean = (0.0, 0.0, 0.0) if mean is None else tuple(mean)
+    std = (1.0, 1.0, 1.0) if std is None else tuple(std)
+    if not torch.compiler.is_compiling():  # then the fake checks the tensors, and the kernel mean and std
+        if isinstance(params, torch.Tensor) and params.device.type == "cpu" and params.shape[1:] == (WORDS,):
+            if isinstance(x, torch.Tensor) and x.ndim == 4:
+                check_records(params, x.shape[1], x.shape[2], chains)
+            if isinstance(x, torch.Tensor) and x.device.type != "cpu":
+                params = params.to(x.device, non_blocking=True)
+        check_augment(x, params, mean, std, dtype, chains)
+    result: torch.Tensor = torch.ops.lightning_gpuaug.augment(x, params, mean, std, dtype, channels_last, chains)
+    return result
+
+
+def check_records(params: torch.Tensor, height: int, width: int, chains: int = 1) -> None:
+    """Check what a batch's records say, on the CPU.
+
+    Args:
+        params: the records, int32, shape (N, 64), on the CPU.
+        height: of the images.
+        width: of the images.
+        chains: as for `augment`.
+
+    Raises:
+        ValueError: the version is another, an opcode is unknown, a program leaves its record, a number is not finite, a
+            rectangle leaves the image, a partner leaves the batch, a share leaves 0..1, or there are more programs or
+            AugMix chains than `chains` allows. The message names the sample.
+    """
+    if params.dtype != torch.int32:
+        raise ValueError(f"augment: params must be torch.int32, got {params.dtype}")
+    n = params.shape[0]
+    words = params.contiguous()
+    numbers = words.view(torch.float32)
+
+    def require(good: torch.Tensor, field: str, rule: str, values: torch.Tensor) -> None:
+        if not bool(good.all()):
+            i = int((~good).nonzero()[0, 0])
+            raise ValueError(f"augment: {field} of sample {i} must {rule}, got {values[i].tolist()}")
+
+    version = words[:, Word.VERSION]
+    require(version == VERSION, "record version", f"be {VERSION}", version)
+    flags = words[:, Word.FLAGS]
+    count = words[:, Word.CHAINS]
+    good_count = (count >= 0) & (count <= min(chains, MAX_CHAINS))
+    require(good_count, "AugMix chains", f"be 0..{chains} (chains={chains})", count)
+    for name, at, used in (
+        ("erased rectangle", Word.ERASE, flags & (Flag.ERASE_CONSTANT | Flag.ERASE_NOISE) != 0),
+        ("CutMix box", Word.CUT, flags & Flag.CUTMIX != 0),
+    ):
+        box = words[:, at : at + 4]
+        top, left, h, w = box.long().unbind(1)
+        inside = (box >= 0).all(1) & (top + h <= height) & (left + w <= width)
+        require(inside | ~used, name, f"lie in {height} x {width} pixels (top, left, height, width)", box)
+    mixed = flags & (Flag.MIXUP | Flag.CUTMIX) != 0
+    partner = words[:, Word.PARTNER]
+    require(~mixed | (partner >= 0) & (partner < n), "mix partner", f"be a row of the batch, 0..{n - 1}", partner)
+    own = numbers[:, Word.LAMBDA]
+    require(~mixed | (own >= 0) & (own <= 1), "mix share", "be in 0..1", own)
+    for name, at, length in (
+        ("erased value", Word.ERASE_VALUE, 3),
+        ("AugMix weight", Word.ORIGINAL_WEIGHT, 1 + MAX_CHAINS),
+        ("program", Word.PROGRAM, WORDS - Word.PROGRAM),
+    ):
+        part = numbers[:, at : at + length]
+        require(part.isfinite().all(1), name, "be finite", part)
+    _check_programs(words, numbers, chains, require)
+
+
+def _check_programs(words: torch.Tensor, numbers: torch.Tensor, chains: int, require: object) -> None:
+    assert callable(require)
+    sizes = torch.tensor(PARAMETERS, dtype=torch.int32)
+    left = torch.zeros(words.shape[0], dtype=torch.int32)  # parameters still to come
+    for at in range(Word.PROGRAM, WORDS):
+        opcode = words[:, at] & 0xFF
+        is_head = (left == 0) & (words[:, at] != 0)
+        known = ((opcode > 0) | (words[:, at] == CHAIN_END << 16)) & (opcode < len(PARAMETERS))
+        require(known | ~is_head, "opcode", f"be 1..{len(PARAMETERS) - 1}", opcode)
+        size = torch.where(is_head, sizes[opcode.clamp(max=len(PARAMETERS) - 1).long()], 0)
+        require(size < WORDS - at, "program", "end within its record", words[:, Word.PROGRAM :])
+        if chains == 0:
+            require(~is_head, "program", "be empty (chains=0)", words[:, Word.PROGRAM :])
+        if bool((is_head & (opcode == Opcode.POSTERIZE)).any()):
+            bits = words[:, at + 1]
+            other = ~is_head | (opcode != Opcode.POSTERIZE)
+            require((bits >= 0) & (bits <= 8) | other, "posterize", "keep 0..8 bits", bits)
+        if bool((is_head & (opcode == Opcode.BLUR)).any()):
+            kernel, sigma = words[:, at + 2], numbers[:, at + 1]
+            other = ~is_head | (opcode != Opcode.BLUR)
+            odd = (kernel % 2 == 1) & (kernel >= 1) & (kernel <= MAX_BLUR_KERNEL)
+            require(odd | other, "blur kernel", f"be odd and at most {MAX_BLUR_KERNEL}", kernel)
+            require((sigma > 0) | other, "blur sigma", "be above 0", sigma)
+        left = torch.where(is_head, size, (left - 1).clamp(min=0))
