@@ -167,8 +167,8 @@ def lut(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
 
     Args:
         x: images.
-        table: uint8, on the device of x: (N, 3, 256), one a sample and channel; (3, 256), one a channel; (256,), one for
-            all.
+        table: uint8, on the device of x, shape (N, 3, 256), one a sample and channel; or (3, 256), one a channel; or
+            (256,), one for all.
     """
     check_nhwc_rgb("lut", x)
     n = x.shape[0]
