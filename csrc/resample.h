@@ -113,6 +113,9 @@ struct Rgb {
   uint8_t value[kChannels];
 };
 
+// Taps of a line whose weights are worked out once: enough for shrinking by 3 (bilinear), more work theirs out as they go.
+constexpr int kMostTaps = 7;
+
 // One line of taps: the weighted sum of neighbouring pixels, a channel each.
 template <Interpolation kKind>
 GPUAUG_HOST_DEVICE void sum_line(const uint8_t* tap, const Axis& columns, const Taps& x, float (&line)[kChannels]) {
@@ -139,8 +142,7 @@ GPUAUG_UNROLL
 template <Interpolation kKind>
 GPUAUG_HOST_DEVICE Rgb resample_pixel(const uint8_t* pixels, const Axis& rows, const Axis& columns, const Taps& y,
                                       const Taps& x) {
-  // Shrinking by up to 3 (bilinear) has at most 7 taps a line: their weights are worked out once.
-  constexpr int kMost = 7;
+  constexpr int kMost = kMostTaps;
   const int count = x.end - x.begin;
   float weights[kMost];
 GPUAUG_UNROLL

@@ -66,7 +66,9 @@ inline PackedCall prepare_packed(const Tensor& data, const Tensor& offsets, cons
 // Whether an image lies inside of the data. One that does not is never read; its output is 0.
 GPUAUG_HOST_DEVICE bool inside_of_data(int64_t offset, int height, int width, int64_t bytes) {
   if (height < 1 || width < 1 || offset < 0) return false;
-  return static_cast<int64_t>(height) * width <= (bytes - offset) / kChannels;
+  // height * width < 2**62, and three times as much is not computed unless it is small enough.
+  const int64_t pixels = static_cast<int64_t>(height) * width;
+  return pixels <= bytes && kChannels * pixels <= bytes - offset;
 }
 
 template <typename Body>

@@ -8,6 +8,7 @@ import warnings
 from typing import Literal, Protocol
 
 import numpy as np
+from numpy.typing import NDArray
 
 from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Request
 from lightning_gpuaug.plan import Indices
@@ -37,10 +38,15 @@ class BadImageWarning(UserWarning):
 class BadImages:
     """The bad images met so far, and what comes in their place.
 
+    Training, where every batch has its full size, puts neighbours of the batch in their place. Evaluation leaves
+    their rows out, so that every good sample still comes exactly once; and as no rank may skip a step that the others
+    make, a step without a good image is given one of another step: the next one that has any, or, behind the last of
+    those, one before it that can spare any. Only when these have been handed over already, because the damage is
+    found at the very end of a first pass, or when there are fewer good images than steps, does one come twice.
+
     Args:
         mode: "raise" at the first one, or "substitute".
-        exactly_once: for evaluation: a bad image's row is left out, never replaced by a second copy of another
-            sample. Otherwise (training, where every batch has its full size) a neighbour of the batch takes its place.
+        exactly_once: for evaluation, as above.
     """
 
     def __init__(self, mode: OnBadImage, exactly_once: bool) -> None:
@@ -48,7 +54,7 @@ class BadImages:
         self.exactly_once = exactly_once
         self.reasons: dict[int, str] = {}
         """Sample index to reason, of every bad image met."""
-        self._borrowed: dict[int, int] = {}  # sample index to the step it was moved to, in this pass
+        self._dealt: dict[tuple[int, int], Indices] = {}  # by (pass, step), where evaluation departs from the plan
 
     def register(self, culprits: dict[int, str], names: dict[int, str]) -> None:
         """Take note of bad images, or raise naming the first.
@@ -62,60 +68,81 @@ class BadImages:
                 raise BadImageError(f"{names[index]}: {reason}")
             self.reasons[index] = reason
             done = "left out" if self.exactly_once else "replaced"
-            warnings.warn(
-                f"bad image {done}: {names[index]}: {reason} ({len(self.reasons)} so far)",
-                BadImageWarning,
-                stacklevel=2,
-            )
+            _warn(f"bad image {done}: {names[index]}: {reason} ({len(self.reasons)} so far)")
 
-    def start_from(self, step: int) -> None:
-        """Forget which samples were moved into steps from `step` on: these steps are about to be planned again."""
-        self._borrowed = {index: to for index, to in self._borrowed.items() if to < step}
+    def start_from(self, epoch: int, step: int) -> None:
+        """Forget what was dealt to this step of this pass and to all behind it: they are about to be planned again."""
+        self._dealt = {at: rows for at, rows in self._dealt.items() if (epoch - 1, 0) <= at < (epoch, step)}
 
-    def rows(self, batches: Steps, step: int) -> Indices:
+    def rows(self, batches: Steps, epoch: int, step: int) -> Indices:
         """The samples of a step without the bad ones, never empty.
 
         Args:
             batches: the plan of the pass.
+            epoch: number of the pass.
             step: which step of it.
+
+        Raises:
+            BadImageError: this rank has no good image at all.
         """
         planned = batches[step]
         if not self.reasons:
             return planned
-        good = self._good(planned)
         if self.exactly_once:
-            return good if len(good) else self._borrow(batches, step)
-        if len(good) == len(planned):
+            if (epoch, step) not in self._dealt:
+                self._deal(batches, epoch, step)
+            return self._dealt[epoch, step]
+        bad = self._is_bad(planned)
+        if not bad.any():
             return planned
-        if not len(good):
-            good = self._first_good(batches)
-        bad = np.isin(planned, list(self.reasons))
+        good = planned[~bad] if not bad.all() else self._first_good(batches)
         replaced = planned.copy()
         replaced[bad] = np.resize(good, int(bad.sum()))
         return replaced
 
-    def _good(self, planned: Indices) -> Indices:
-        gone = [*self.reasons, *self._borrowed] if self.exactly_once else list(self.reasons)
-        return planned[~np.isin(planned, gone)]
+    def _is_bad(self, samples: Indices) -> NDArray[np.bool_]:
+        return np.isin(samples, list(self.reasons))
 
-    def _borrow(self, batches: Steps, step: int) -> Indices:
-        """One sample of a later step, so that this rank makes the step that the other ranks make."""
-        for later in range(step + 1, len(batches)):
-            good = self._good(batches[later])
-            if len(good):
-                self._borrowed[int(good[0])] = step
-                return good[:1]
-        raise BadImageError(
-            f"step {step} has no image left that can be decoded, and no later step of this rank has one to spare: "
-            f"{len(self.reasons)} bad images so far; remove them from the data set"
-        )
+    def _deal(self, batches: Steps, epoch: int, first: int) -> None:
+        """Deal the good samples to the steps from `first` on, at least one to each."""
+        gone = {int(i) for (e, s), rows in self._dealt.items() if e == epoch and s < first for i in rows}
+        left = [
+            [i for i in batches[step][~self._is_bad(batches[step])].tolist() if i not in gone]
+            for step in range(first, len(batches))
+        ]
+        later = 0  # from here on, steps may have a sample for an empty one before them
+        for at, rows in enumerate(left):
+            later = max(later, at + 1)
+            while not rows and later < len(left):
+                if left[later]:
+                    rows.append(left[later].pop(0))
+                else:
+                    later += 1
+        for at, rows in enumerate(left):
+            if not rows:  # at the end of the pass: all empty steps are
+                giver = next((before for before in reversed(left[:at]) if len(before) > 1), None)
+                rows.append(giver.pop() if giver is not None else self._again(batches, epoch))
+        for at, rows in enumerate(left):
+            self._dealt[epoch, first + at] = np.array(rows, dtype=np.int64)
+
+    def _again(self, batches: Steps, epoch: int) -> int:
+        """A sample that this pass has had already."""
+        sample = int(self._first_good(batches)[0])
+        _warn(f"sample {sample} comes twice in evaluation pass {epoch}: no other good image is left for its last steps")
+        return sample
 
     def _first_good(self, batches: Steps) -> Indices:
         for step in range(len(batches)):
-            good = self._good(batches[step])
+            good = batches[step][~self._is_bad(batches[step])]
             if len(good):
                 return good[:1]
-        raise BadImageError(f"no image of this rank's {len(batches)} steps can be decoded")
+        raise BadImageError(
+            f"no image of this rank's {len(batches)} steps can be decoded ({len(self.reasons)} bad images so far)"
+        )
+
+
+def _warn(message: str) -> None:
+    warnings.warn(message, BadImageWarning, stacklevel=3)
 
 
 def find_culprits(decoding: Decoding, request: Request, indices: Indices) -> dict[int, str]:

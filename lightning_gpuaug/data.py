@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import operator
 import os
 import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal, get_args
 
 import lightning.pytorch as pl
@@ -15,15 +18,22 @@ from lightning.pytorch.trainer.states import TrainerFn
 from lightning_gpuaug import cuda_queues, ops, resume
 from lightning_gpuaug.bad_images import OnBadImage
 from lightning_gpuaug.finish import Output
-from lightning_gpuaug.hw_decoder import best_hw_decoder_load
+from lightning_gpuaug.hw_decoder import best_hw_decoder_load, threads_enough
 from lightning_gpuaug.loader import Loader
-from lightning_gpuaug.pipeline import Decoding, release_memory
+from lightning_gpuaug.pipeline import Decoding, release_memory, require_dali
 from lightning_gpuaug.plan import Plan
 from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
 from lightning_gpuaug.sources import Source, as_source
 
 Stage = Literal["train", "val", "test", "predict"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
+_STAGES_OF: dict[str, tuple[Stage, ...]] = {
+    "fit": ("train", "val"),
+    "validate": ("val",),
+    "test": ("test",),
+    "predict": ("predict",),
+}
+"""What each of the Trainer's entry points reads; the first one it cannot do without."""
 DTYPES = {
     "float32": torch.float32,
     "float16": torch.float16,
@@ -41,6 +51,17 @@ class _Place:
     rank: int
     world: int
     local_world: int
+
+
+@dataclass(frozen=True)
+class _Made:
+    """What a loader was made from: when the module's attributes say something else, another one is made."""
+
+    source: Source
+    plan: Plan
+    decoding: Decoding
+    output: Output
+    on_bad_image: OnBadImage
 
 
 class ImageDataModule(pl.LightningDataModule):
@@ -66,7 +87,8 @@ class ImageDataModule(pl.LightningDataModule):
         decode: where DALI decodes, "cpu", "gpu", or "auto": the trainer's device.
         dtype: "float32", "float16", "bfloat16", or "uint8" for raw pixels.
         channels_last: memory format of the images.
-        num_threads: CPU threads of a DALI pipeline, or "auto": this process's share of the cores, at most 16.
+        num_threads: CPU threads of a DALI pipeline, or "auto": this process's share of the cores, at most 16, or 4
+            where a GPU decodes JPEGs in hardware.
         prefetch: batches decoded ahead, at least 1.
         hw_decoder_load: share of JPEGs for the GPU's hardware decoder, 0..1, or "auto": measured at the start.
         drop_last: leave out the training samples that do not fill a step. Evaluation never leaves any out.
@@ -101,32 +123,39 @@ class ImageDataModule(pl.LightningDataModule):
         on_bad_image: OnBadImage = "raise",
     ) -> None:
         super().__init__()
-        _at_least("batch_size", batch_size, 1)
-        _at_least("image_size", image_size, 1)
-        _at_least("prefetch", prefetch, 1)
+        batch_size = _whole("batch_size", batch_size)
         if eval_batch_size is not None:
-            _at_least("eval_batch_size", eval_batch_size, 1)
+            eval_batch_size = _whole("eval_batch_size", eval_batch_size)
+        image_size, prefetch = _whole("image_size", image_size), _whole("prefetch", prefetch)
         if num_threads != "auto":
-            _at_least("num_threads", num_threads, 1)
-        if hw_decoder_load != "auto" and not 0.0 <= hw_decoder_load <= 1.0:
-            raise ValueError(f'hw_decoder_load must be a share in 0..1 or "auto", got {hw_decoder_load!r}')
-        if seed is not None and not 0 <= seed < 2**32:
-            raise ValueError(f"seed must be in 0..2**32-1, got {seed!r}")
+            num_threads = _whole("num_threads", num_threads)
+        if hw_decoder_load != "auto":
+            _share("hw_decoder_load", hw_decoder_load)
+        if seed is not None:
+            seed = _whole("seed", seed, least=0, most=2**32 - 1)
         _one_of("decode", decode, ("auto", "cpu", "gpu"))
         _one_of("dtype", dtype, tuple(DTYPES))
         _one_of("on_bad_image", on_bad_image, get_args(OnBadImage))
+        _one_of("channels_last", channels_last, (True, False))
+        _one_of("drop_last", drop_last, (True, False))
+        _instance("train_recipe", train_recipe, TrainRecipe)
+        _instance("eval_recipe", eval_recipe, EvalRecipe)
         given = {"train": train, "val": val, "test": test, "predict": predict}
         self._given: dict[str, Source] = {k: as_source(v) for k, v in given.items() if v is not None}
         self._labelled: dict[str, Source] = {}
-        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size or batch_size
+        self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
         self.image_size, self.train_recipe, self.eval_recipe = image_size, train_recipe, eval_recipe
         self.decode, self.dtype, self.channels_last = decode, dtype, channels_last
         self.num_threads, self.prefetch, self.hw_decoder_load = num_threads, prefetch, hw_decoder_load
         self.drop_last, self.seed, self.on_bad_image = drop_last, seed, on_bad_image
-        self._place: _Place | None = None
+        self._places: dict[str, _Place] = {}
+        self._fitting: pl.Trainer | None = None  # whose fit is running; `trainer` is whoever came last
         self._loaders: dict[str, Loader] = {}
-        self._restored: dict[str, Any] | None = None
+        self._made: dict[str, _Made] = {}
+        self._restored: dict[str, Any] | None = None  # what a checkpoint says, until the next fit
+        self._ended: dict[str, Any] | None = None  # where training was when its loader was closed
         self._checkpoint_classes: tuple[str, ...] | None = None  # training classes, where no training data is given
+        self._bad_images: dict[str, str] = {}  # of loaders that are gone
 
     # ---- what is in the data -------------------------------------------------------------------------------------
 
@@ -157,18 +186,20 @@ class ImageDataModule(pl.LightningDataModule):
     @property
     def bad_images(self) -> dict[str, str]:
         """File to reason, of every image that was substituted so far in this process."""
-        return {
-            loader.source.paths[index]: reason
-            for loader in self._loaders.values()
-            for index, reason in loader.bad.reasons.items()
-        }
+        for loader in self._loaders.values():
+            found = dict(loader.bad.reasons)  # a copy: a loader's worker may be adding to it
+            self._bad_images.update({loader.source.paths[index]: reason for index, reason in found.items()})
+        return dict(self._bad_images)
 
     @property
     def decode_device(self) -> Literal["cpu", "gpu"]:
         """Where DALI decodes; known once the device is (`setup` or `setup_for`)."""
+        return self._decodes_on(self._require_place())
+
+    def _decodes_on(self, place: _Place) -> Literal["cpu", "gpu"]:
         if self.decode != "auto":
             return self.decode
-        return "gpu" if self._require_place().device.type == "cuda" else "cpu"
+        return "gpu" if place.device.type == "cuda" else "cpu"
 
     def _labels(self) -> Source:
         for stage in STAGES:
@@ -178,6 +209,7 @@ class ImageDataModule(pl.LightningDataModule):
 
     def _source(self, stage: Stage) -> Source:
         """The data of a stage, under the training classes."""
+        _one_of("stage", stage, STAGES)
         if stage not in self._given:
             raise ValueError(f"ImageDataModule has no {stage} data: give it {stage}=")
         if stage not in self._labelled:
@@ -197,14 +229,18 @@ class ImageDataModule(pl.LightningDataModule):
         assert trainer is not None
         shard = trainer.distributed_sampler_kwargs or {"num_replicas": 1, "rank": 0}
         device = trainer.strategy.root_device
-        self._place = _Place(device, shard["rank"], shard["num_replicas"], max(1, trainer.num_devices))
-        self._restored = None
-        used: tuple[Stage, ...] = ("train", "val") if stage == "fit" else ("val",) if stage == "validate" else ()
-        if stage in ("test", "predict"):
-            used = ("test",) if stage == "test" else ("predict",)
-        self._check(tuple(s for s in used if s in self._given))
-        if stage == "fit" and not any(isinstance(c, resume.ContinueEpoch) for c in trainer.callbacks):  # type: ignore[attr-defined]
-            trainer.callbacks.append(resume.ContinueEpoch(self._resumed_place))  # type: ignore[attr-defined]
+        place = _Place(device, shard["rank"], shard["num_replicas"], max(1, trainer.num_devices))
+        required, *others = _STAGES_OF[stage]
+        if stage == "fit":
+            self._forget_training()
+            self._fitting = trainer
+            callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+            callbacks[:] = [c for c in callbacks if not isinstance(c, resume.ContinueEpoch)]
+            callbacks.append(resume.ContinueEpoch(self._resumed_place))
+            if "val" not in self._given and type(self).val_dataloader is ImageDataModule.val_dataloader:
+                # How Lightning tells that there is no validation; it would warn of an empty loader.
+                vars(self)["val_dataloader"] = super().val_dataloader
+        self._check((required, *(s for s in others if s in self._given)), place)
 
     def setup_for(
         self, device: str | torch.device, rank: int = 0, world: int = 1, local_world: int | None = None
@@ -212,37 +248,53 @@ class ImageDataModule(pl.LightningDataModule):
         """Say, outside of a Trainer (Fabric, a plain loop), what a Trainer would have said; returns itself.
 
         Args:
-            device: where batches are handed over.
+            device: where batches are handed over: the CPU or a CUDA device.
             rank: this process, 0..world-1.
             world: number of processes that share the data.
             local_world: how many of them are on this machine; `world` if None.
+
+        Raises:
+            ValueError: there is no such device, the ranks make no sense, or the data cannot be used.
         """
-        device = torch.device(device)
-        if device.type == "cuda" and device.index is None:
-            device = torch.device("cuda", torch.cuda.current_device())
+        world = _whole("world", world)
+        rank = _whole("rank", rank, least=0, most=world - 1)
+        local_world = _whole("local_world", local_world) if local_world is not None else world
+        self._labels()  # some data is given
+        self._forget_training()
         self.trainer = None  # a Trainer that had this module before has no say any more
-        self._restored = None
-        self._place = _Place(device, rank, world, local_world or world)
-        self._check(tuple(s for s in STAGES if s in self._given))
+        place = _Place(_torch_device(device), rank, world, local_world)
+        self._check(tuple(s for s in STAGES if s in self._given), place)
         return self
 
-    def _check(self, stages: tuple[Stage, ...]) -> None:
-        self._close_loaders()
-        place = self._require_place()
+    def _forget_training(self) -> None:
+        """Begin anew: nothing of an earlier run counts."""
+        self._close_loaders(STAGES)
+        self._fitting = self._restored = self._ended = None
+        vars(self).pop("val_dataloader", None)  # see `setup`
+
+    def _check(self, stages: tuple[Stage, ...], place: _Place) -> None:
+        self._places.update(dict.fromkeys(stages, place))
+        if place.device.type not in ("cpu", "cuda"):
+            raise ValueError(f"batches can be handed over on the CPU or on CUDA devices, got device {place.device}")
         if self.decode == "gpu" and place.device.type != "cuda":
             raise ValueError(f'decode="gpu" needs batches on a CUDA device, got {place.device}: {_why_no_cuda()}')
-        if self.decode_device == "gpu":
+        if self._decodes_on(place) == "gpu":
             cuda_queues.warn_if_few()
         for stage in stages:
-            self._source(stage).check()
+            source = self._source(stage)
+            source.check()
             self._plan(stage)
+            if not getattr(source, "cached", False):
+                require_dali()
 
-    def _require_place(self) -> _Place:
-        if self._place is None:
+    def _require_place(self, stage: Stage | None = None) -> _Place:
+        """Where a stage runs; where the last one was set up if None."""
+        place = self._places.get(stage) if stage is not None else next(reversed(self._places.values()), None)
+        if place is None:
             raise RuntimeError(
                 "the device is not known yet: let a Trainer use this data module, or call setup_for(device) first"
             )
-        return self._place
+        return place
 
     # ---- loaders -------------------------------------------------------------------------------------------------
 
@@ -250,9 +302,9 @@ class ImageDataModule(pl.LightningDataModule):
         """Training batches."""
         return self._loader("train")
 
-    def val_dataloader(self) -> Loader | list[Loader]:
-        """Validation batches; no loader at all when there is no validation data."""
-        return self._loader("val") if "val" in self._given else []
+    def val_dataloader(self) -> Loader:
+        """Validation batches."""
+        return self._loader("val")
 
     def test_dataloader(self) -> Loader:
         """Test batches."""
@@ -263,31 +315,44 @@ class ImageDataModule(pl.LightningDataModule):
         return self._loader("predict")
 
     def _loader(self, stage: Stage) -> Loader:
-        if stage not in self._loaders:
-            place, plan = self._require_place(), self._plan(stage)
-            source = self._source(stage)
-            output = Output(place.device, DTYPES[self.dtype], self.channels_last, indices=stage == "predict")
-            in_trainer = self.trainer is not None and stage == "train"
-            self._loaders[stage] = Loader(
-                source,
-                plan,
-                self._decoding(stage, source),
-                output,
-                seed=self._seed(),
-                on_bad_image=self.on_bad_image,
-                locate=self._locate if in_trainer else None,
-            )
-            if stage == "train":
-                self._apply_restored()
-        return self._loaders[stage]
+        """The stage's loader: the one there is, unless an attribute (batch or image size, a recipe) was changed."""
+        source, place = self._source(stage), self._require_place(stage)
+        output = Output(place.device, DTYPES[self.dtype], self.channels_last, indices=stage == "predict")
+        made = _Made(source, self._plan(stage), self._decoding(stage), output, self.on_bad_image)
+        former = self._loaders.get(stage)
+        if former is not None and self._made[stage] == made:
+            return former
+        decoding = best_hw_decoder_load(made.decoding, source) if self.hw_decoder_load == "auto" else made.decoding
+        fit = self._fitting if stage == "train" else None
+        loader = Loader(
+            source,
+            made.plan,
+            decoding,
+            output,
+            seed=self._seed(),
+            on_bad_image=self.on_bad_image,
+            locate=partial(resume.position, fit) if fit is not None else None,
+        )
+        self._loaders[stage], self._made[stage] = loader, made
+        if stage == "train":
+            self._apply_restored()
+        if former is not None:
+            loader.follow(former)
+            former.close()
+        return loader
+
+    def _batch_size(self, stage: Stage) -> int:
+        if stage == "train" or self.eval_batch_size is None:
+            return self.batch_size
+        return self.eval_batch_size
 
     def _plan(self, stage: Stage) -> Plan:
-        place, training = self._require_place(), stage == "train"
-        overfit = self.trainer is not None and self.trainer.overfit_batches > 0  # type: ignore[attr-defined]
+        source, place, training = self._source(stage), self._require_place(stage), stage == "train"
+        overfit = self._fitting is not None and self._fitting.overfit_batches > 0  # type: ignore[attr-defined]
         try:
             return Plan(
-                size=len(self._source(stage)),
-                batch_size=self.batch_size if training else self.eval_batch_size,
+                size=len(source),
+                batch_size=self._batch_size(stage),
                 rank=place.rank,
                 world=place.world,
                 shuffle=training and not overfit,
@@ -297,32 +362,26 @@ class ImageDataModule(pl.LightningDataModule):
         except ValueError as error:
             raise ValueError(f"{stage} data: {error}") from None
 
-    def _decoding(self, stage: Stage, source: Source) -> Decoding:
-        place, training = self._require_place(), stage == "train"
-        batch_size = self.batch_size if training else self.eval_batch_size
+    def _decoding(self, stage: Stage) -> Decoding:
+        place, training = self._require_place(stage), stage == "train"
+        device = self._decodes_on(place)
         cores = len(os.sched_getaffinity(0)) // place.local_world
-        threads = max(1, min(16, cores)) if self.num_threads == "auto" else self.num_threads
-        decoding = Decoding(
+        most = threads_enough(place.device.index) if device == "gpu" else 16
+        threads = max(1, min(most, cores)) if self.num_threads == "auto" else self.num_threads
+        return Decoding(
             recipe=self.train_recipe if training else self.eval_recipe,
             image_size=self.image_size,
-            batch_size=max(2, batch_size),  # batches of one may have to take a second row, see plan.py
-            device=self.decode_device,
+            batch_size=max(2, self._batch_size(stage)),  # batches of one may have to take a second row, see plan.py
+            device=device,
             device_id=place.device.index,
             num_threads=threads,
             prefetch=self.prefetch,
             hw_decoder_load=self.hw_decoder_load if self.hw_decoder_load != "auto" else 1.0,
-            packed=training and self.decode_device == "gpu" and ops.backend(place.device) == "native-cuda",
+            packed=training and device == "gpu" and ops.backend(place.device) == "native-cuda",
         )
-        if self.hw_decoder_load == "auto":
-            decoding = best_hw_decoder_load(decoding, source)
-        return decoding
 
     def _seed(self) -> int:
         return self.seed if self.seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
-
-    def _locate(self) -> tuple[int, int]:
-        assert self.trainer is not None
-        return resume.position(self.trainer)
 
     # ---- resuming ------------------------------------------------------------------------------------------------
 
@@ -334,8 +393,8 @@ class ImageDataModule(pl.LightningDataModule):
         """
         train = self._loaders.get("train")
         if train is None:
-            return self._restored or {}
-        step_back = resume.steps_in_flight(self.trainer) if self.trainer is not None else 0
+            return dict(self._restored or self._ended or {})
+        step_back = resume.steps_in_flight(self._fitting) if self._fitting is not None else 0
         place = train.place
         place = type(place)(place.epoch, max(0, place.step - step_back), place.consumed)
         return {
@@ -402,22 +461,42 @@ class ImageDataModule(pl.LightningDataModule):
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def teardown(self, stage: str) -> None:
-        """Stop the pipelines and free their memory."""
-        self._close_loaders()
+        """Stop the pipelines of a stage ("fit", "validate", "test", "predict"; else all) and free their memory."""
+        self._close_loaders(_STAGES_OF.get(stage, STAGES))
+        if stage not in _STAGES_OF or stage == "fit":
+            self._fitting = None
+            vars(self).pop("val_dataloader", None)
         release_memory()
 
     def on_exception(self, exception: BaseException) -> None:
         """The Trainer calls no teardown after an exception."""
         self.teardown("exception")
 
-    def _close_loaders(self) -> None:
-        for loader in self._loaders.values():
+    def _close_loaders(self, stages: tuple[Stage, ...]) -> None:
+        if "train" in stages and "train" in self._loaders:
+            self._ended, self._restored = self.state_dict(), None  # for a checkpoint saved when the fit is over
+        _ = self.bad_images
+        for stage in stages:
+            loader = self._loaders.get(stage)
+            if loader is None:
+                continue
             loader.close()
-        self._loaders.clear()
+            if stage == "val" and "train" in self._loaders and "train" not in stages:
+                continue  # a validation of its own, within a fit that will go on with this loader
+            del self._loaders[stage], self._made[stage]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but the loaders, which belong to this process."""
-        return {**self.__dict__, "_loaders": {}}
+        """Everything but what belongs to this process: the loaders, and the fit that runs."""
+        state = {**self.__dict__, "_loaders": {}, "_made": {}, "_fitting": None}
+        state.pop("val_dataloader", None)
+        return state
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> ImageDataModule:
+        """A module of the same settings, which no Trainer has yet."""
+        other = type(self).__new__(type(self))
+        memo[id(self)] = other
+        other.__dict__.update(copy.deepcopy({**self.__getstate__(), "trainer": None}, memo))
+        return other
 
     def __str__(self) -> str:
         """One line; the inherited one would ask for every loader."""
@@ -427,14 +506,48 @@ class ImageDataModule(pl.LightningDataModule):
     __repr__ = __str__
 
 
-def _at_least(name: str, value: int, least: int) -> None:
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
+def _whole(name: str, value: int, least: int = 1, most: int | None = None) -> int:
+    """`value` as an int, NumPy's integers among what it may be."""
+    rule = f"a whole number of at least {least}" if most is None else f"in {least}..{most} and whole"
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = least - 1
+    if isinstance(value, bool) or number < least or (most is not None and number > most):
+        raise ValueError(f"{name} must be {rule}, got {value!r}")
+    return number
+
+
+def _share(name: str, value: float) -> None:
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
+        raise ValueError(f'{name} must be a share in 0..1 or "auto", got {value!r}')
 
 
 def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if value not in allowed:
+    if not any(type(value) is type(choice) and value == choice for choice in allowed):
         raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
+
+
+def _instance(name: str, value: object, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise ValueError(f"{name} must be of type {kind.__name__}, got {value!r}")
+
+
+def _torch_device(device: str | torch.device) -> torch.device:
+    """The device that `device` names, with an index if it is a CUDA device."""
+    try:
+        named = torch.device(device)
+    except (RuntimeError, TypeError):
+        raise ValueError(f'device must be one that torch knows, as "cpu" or "cuda:0", got {device!r}') from None
+    if named.type != "cuda":
+        return named
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if count == 0:
+        raise ValueError(f"device {named} is not there: {_why_no_cuda()}")
+    index = torch.cuda.current_device() if named.index is None else named.index
+    if index >= count:
+        raise ValueError(f"device {named} is not there: torch sees {count} CUDA device(s)")
+    return torch.device("cuda", index)
 
 
 def _why_no_cuda() -> str:

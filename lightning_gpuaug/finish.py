@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections import deque
 from dataclasses import dataclass
 
@@ -57,6 +58,7 @@ class Finisher:
         self._mean = normalize.mean if normalize is not None else None
         self._std = normalize.std if normalize is not None else None
         self._lent: deque[tuple[torch.cuda.Event, Decoded]] = deque()  # DALI memory that queued kernels still read
+        weakref.finalize(self, _give_back, self._lent)  # also for a loader that nobody closes
 
     def __call__(self, indices: Indices, decoded: Decoded, prepared: Prepared) -> Batch:
         """Finish a batch.
@@ -108,9 +110,7 @@ class Finisher:
 
     def close(self) -> None:
         """Wait until nothing reads DALI's memory any more, and let it go."""
-        if self._lent:
-            self._lent[-1][0].synchronize()
-            self._lent.clear()
+        _give_back(self._lent)
 
     def _to_device(self, values: torch.Tensor) -> torch.Tensor:
         if self._output.device.type != "cuda":
@@ -126,3 +126,9 @@ class Finisher:
             self._lent[0][0].synchronize()
         while self._lent and self._lent[0][0].query():  # type: ignore[no-untyped-call]
             self._lent.popleft()
+
+
+def _give_back(lent: deque[tuple[torch.cuda.Event, Decoded]]) -> None:
+    if lent:
+        lent[-1][0].synchronize()
+        lent.clear()

@@ -141,6 +141,11 @@ class Loader:
         # Outside of a Trainer the next pass is the rest of the epoch, or the next one if nothing is left.
         self._next_pass = self._resumed if self._resumed.step < len(self) else Place(epoch + 1, 0)
 
+    def follow(self, former: Loader) -> None:
+        """Begin with the pass that `former`, a loader over the same data, would have begun next."""
+        self._next_pass = former._next_pass
+        self.bad.reasons.update(former.bad.reasons)
+
     def close(self) -> None:
         """Stop decoding and free the pipeline. The loader can be used again afterwards."""
         self._settle()
@@ -231,6 +236,16 @@ class Loader:
         if self._is_cached:
             indices = self.plan.batch(place.epoch, place.step, place.consumed)
             return self._cached_images()[: len(indices)], self._finish.targets(indices)
+        try:
+            return self._decode(place)
+        except BaseException:
+            # Whatever it was (a bad image, Ctrl-C between two lines), the pipeline and what is known of its contents
+            # may not agree any more, and the next batch would carry another's labels.
+            self._drop_pipeline()
+            self._orders.clear()
+            raise
+
+    def _decode(self, place: Place) -> Batch:
         while True:
             pipe = self._go_to(place)
             try:
@@ -266,16 +281,16 @@ class Loader:
     def _rewind(self, place: Place) -> None:
         self._orders.clear()
         self._to_order = place
-        self.bad.start_from(place.step)
+        self.bad.start_from(place.epoch, place.step)
 
     def _plan_order(self) -> _Order:
         """Plan the next batch to decode."""
         place = self._wrap(self._to_order)
         if place.step == 0:
-            self.bad.start_from(0)
+            self.bad.start_from(place.epoch, 0)
         if self._prepare is None:
             self._prepare = Preparer(self.source, self.decoding.recipe, self.decoding.image_size)
-        indices = self.bad.rows(_Pass(self.plan, place), place.step)
+        indices = self.bad.rows(_Pass(self.plan, place), place.epoch, place.step)
         self._to_order = place.next()
         return _Order(place, indices, self._prepare(indices, place.epoch, self.seed))
 

@@ -6,8 +6,11 @@ checkpoint and read by a person. Errors name the field, the rule and the value r
 
 from __future__ import annotations
 
+import math
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, field
+from numbers import Real
 from typing import Literal
 
 Interpolation = Literal["nearest", "bilinear", "bicubic"]
@@ -27,9 +30,37 @@ def _require(condition: bool, name: str, rule: str, value: object) -> None:
         raise ValueError(f"{name} {rule}, got {value!r}")
 
 
-def _check_range(name: str, value: tuple[float, float], low: float, high: float) -> None:
-    rule = f"must be two numbers a ≤ b with {low:g} < a and b ≤ {high:g}"
-    _require(len(value) == 2 and low < value[0] <= value[1] <= high, name, rule, value)
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _numbers(name: str, value: Sequence[float], count: int, rule: str) -> tuple[float, ...]:
+    """`value` as a tuple of floats, so that recipes from Python and from YAML compare equal."""
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    _require(listed and len(value) == count and all(map(_is_number, value)), name, rule, value)
+    return tuple(map(float, value))
+
+
+def _range(name: str, value: Sequence[float], most: float | None = None) -> tuple[float, float]:
+    rule = "must be two numbers 0 < a ≤ b" + (f" ≤ {most:g}" if most is not None else "")
+    low, high = _numbers(name, value, 2, rule)
+    _require(0 < low <= high and (most is None or high <= most), name, rule, value)
+    return low, high
+
+
+def _check_switch(name: str, value: bool) -> None:
+    _require(isinstance(value, bool), name, "must be True or False", value)
+
+
+def _check_step(name: str, value: object, kind: type) -> None:
+    _require(value is None or isinstance(value, kind), name, f"must be a {kind.__name__} or None", value)
+
+
+def _check_resampling(owner: str, interpolation: str, antialias: bool) -> None:
+    _require(
+        interpolation in INTERPOLATIONS, f"{owner}.interpolation", f"must be one of {INTERPOLATIONS}", interpolation
+    )
+    _check_switch(f"{owner}.antialias", antialias)
 
 
 @dataclass(frozen=True)
@@ -54,10 +85,9 @@ class RandomResizedCrop:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        _check_range("RandomResizedCrop.scale", self.scale, 0.0, 1.0)
-        _check_range("RandomResizedCrop.ratio", self.ratio, 0.0, float("inf"))
-        _require(self.interpolation in INTERPOLATIONS, "RandomResizedCrop.interpolation",
-                 f"must be one of {INTERPOLATIONS}", self.interpolation)  # fmt: skip
+        object.__setattr__(self, "scale", _range("RandomResizedCrop.scale", self.scale, 1.0))
+        object.__setattr__(self, "ratio", _range("RandomResizedCrop.ratio", self.ratio))
+        _check_resampling("RandomResizedCrop", self.interpolation, self.antialias)
 
 
 @dataclass(frozen=True)
@@ -74,14 +104,22 @@ class Normalize:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        _require(len(self.mean) == 3, "Normalize.mean", "must have three numbers", self.mean)
-        _require(len(self.std) == 3 and all(s > 0 for s in self.std), "Normalize.std",
-                 "must have three positive numbers", self.std)  # fmt: skip
+        mean = _numbers("Normalize.mean", self.mean, 3, "must be three numbers")
+        std = _numbers("Normalize.std", self.std, 3, "must be three positive numbers")
+        _require(min(std) > 0, "Normalize.std", "must be three positive numbers", self.std)
+        object.__setattr__(self, "mean", mean)
+        object.__setattr__(self, "std", std)
 
 
-def _check_pixel(name: str, value: tuple[int, int, int]) -> None:
-    _require(len(value) == 3 and all(isinstance(v, int) and 0 <= v <= 255 for v in value), name,
+def _check_probability(name: str, value: float) -> None:
+    _require(_is_number(value) and 0.0 <= value <= 1.0, name, "must be a probability in 0..1", value)
+
+
+def _pixel(name: str, value: Sequence[int]) -> tuple[int, ...]:
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    _require(listed and len(value) == 3 and all(isinstance(v, int) and 0 <= v <= 255 for v in value), name,
              "must be three integers in 0..255", value)  # fmt: skip
+    return tuple(value)
 
 
 def _check_warp_interpolation(name: str, value: str) -> None:
@@ -116,7 +154,7 @@ class RandAugment:
         _require(0 <= self.magnitude < self.num_magnitude_bins, "RandAugment.magnitude",
                  f"must be in 0..{self.num_magnitude_bins - 1}", self.magnitude)  # fmt: skip
         _check_warp_interpolation("RandAugment.interpolation", self.interpolation)
-        _check_pixel("RandAugment.fill", self.fill)
+        object.__setattr__(self, "fill", _pixel("RandAugment.fill", self.fill))
 
 
 @dataclass(frozen=True)
@@ -138,7 +176,7 @@ class AutoAugment:
         _require(self.policy in AUTOAUGMENT_POLICIES, "AutoAugment.policy", f"must be one of {AUTOAUGMENT_POLICIES}",
                  self.policy)  # fmt: skip
         _check_warp_interpolation("AutoAugment.interpolation", self.interpolation)
-        _check_pixel("AutoAugment.fill", self.fill)
+        object.__setattr__(self, "fill", _pixel("AutoAugment.fill", self.fill))
 
 
 @dataclass(frozen=True)
@@ -160,7 +198,7 @@ class TrivialAugmentWide:
         _require(self.num_magnitude_bins >= 2, "TrivialAugmentWide.num_magnitude_bins", "must be at least 2",
                  self.num_magnitude_bins)  # fmt: skip
         _check_warp_interpolation("TrivialAugmentWide.interpolation", self.interpolation)
-        _check_pixel("TrivialAugmentWide.fill", self.fill)
+        object.__setattr__(self, "fill", _pixel("TrivialAugmentWide.fill", self.fill))
 
 
 @dataclass(frozen=True)
@@ -192,7 +230,7 @@ class AugMix:
         _require(self.chain_depth in (-1, 1, 2, 3), "AugMix.chain_depth", "must be -1, 1, 2 or 3", self.chain_depth)
         _require(0 < self.alpha < float("inf"), "AugMix.alpha", "must be above 0 and finite", self.alpha)
         _check_warp_interpolation("AugMix.interpolation", self.interpolation)
-        _check_pixel("AugMix.fill", self.fill)
+        object.__setattr__(self, "fill", _pixel("AugMix.fill", self.fill))
 
 
 def _jitter_range(
@@ -230,7 +268,7 @@ class ColorJitter:
     def __post_init__(self) -> None:
         """Validate every field."""
         self.ranges()
-        _require(0 <= self.probability <= 1, "ColorJitter.probability", "must be in 0..1", self.probability)
+        _check_probability("ColorJitter.probability", self.probability)
 
     def ranges(self) -> tuple[tuple[float, float], ...]:
         """The ranges of the three factors and of the turn."""
@@ -261,8 +299,8 @@ class GaussianBlur:
         """Validate every field."""
         _require(self.kernel_size % 2 == 1 and 1 <= self.kernel_size <= 63, "GaussianBlur.kernel_size",
                  "must be odd and in 1..63", self.kernel_size)  # fmt: skip
-        _check_range("GaussianBlur.sigma", self.sigma, 0.0, 1000.0)
-        _require(0 <= self.probability <= 1, "GaussianBlur.probability", "must be in 0..1", self.probability)
+        object.__setattr__(self, "sigma", _range("GaussianBlur.sigma", self.sigma, 1000))
+        _check_probability("GaussianBlur.probability", self.probability)
 
 
 @dataclass(frozen=True)
@@ -285,12 +323,12 @@ class RandomErasing:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        _require(0 <= self.probability <= 1, "RandomErasing.probability", "must be in 0..1", self.probability)
-        _check_range("RandomErasing.scale", self.scale, 0.0, 1.0)
-        _check_range("RandomErasing.ratio", self.ratio, 0.0, float("inf"))
+        _check_probability("RandomErasing.probability", self.probability)
+        object.__setattr__(self, "scale", _range("RandomErasing.scale", self.scale, 1))
+        object.__setattr__(self, "ratio", _range("RandomErasing.ratio", self.ratio))
         _require(self.mode in ERASE_MODES, "RandomErasing.mode", f"must be one of {ERASE_MODES}", self.mode)
-        _require(len(self.value) == 3 and all(abs(v) < float("inf") for v in self.value), "RandomErasing.value",
-                 "must be three finite numbers", self.value)  # fmt: skip
+        value = _numbers("RandomErasing.value", self.value, 3, "must be three finite numbers")
+        object.__setattr__(self, "value", value)
 
 
 @dataclass(frozen=True)
@@ -320,7 +358,7 @@ class Mix:
                      getattr(self, name))  # fmt: skip
         _require(self.mixup_alpha > 0 or self.cutmix_alpha > 0, "Mix", "must have an alpha above 0", self.mixup_alpha)
         for name in ("probability", "switch_probability"):
-            _require(0 <= getattr(self, name) <= 1, f"Mix.{name}", "must be in 0..1", getattr(self, name))
+            _check_probability(f"Mix.{name}", getattr(self, name))
         _require(self.mode in MIX_MODES, "Mix.mode", f"must be one of {MIX_MODES}", self.mode)
 
 
@@ -365,9 +403,17 @@ class TrainRecipe:
 
     def __post_init__(self) -> None:
         """Validate every field."""
+        _check_step("TrainRecipe.crop", self.crop, RandomResizedCrop)
         for name in ("hflip", "vflip", "grayscale"):
-            _require(0.0 <= getattr(self, name) <= 1.0, f"TrainRecipe.{name}", "must be a probability in 0..1",
-                     getattr(self, name))  # fmt: skip
+            _check_probability(f"TrainRecipe.{name}", getattr(self, name))
+        _check_step("TrainRecipe.normalize", self.normalize, Normalize)
+        _check_switch("TrainRecipe.exif_orientation", self.exif_orientation)
+        _check_step("TrainRecipe.color_jitter", self.color_jitter, ColorJitter)
+        _check_step("TrainRecipe.blur", self.blur, GaussianBlur)
+        _check_step("TrainRecipe.erasing", self.erasing, RandomErasing)
+        _check_step("TrainRecipe.mix", self.mix, Mix)
+        _require(self.auto is None or isinstance(self.auto, AutoPolicy | str), "TrainRecipe.auto",
+                 "must be a policy, a timm string or None", self.auto)  # fmt: skip
         if isinstance(self.auto, str):
             _require(TIMM_POLICY.fullmatch(self.auto) is not None, "TrainRecipe.auto",
                      "must be a timm policy such as 'rand-m9-mstd0.5-inc1', 'v0', 'original', '3a' or 'augmix-m5'",
@@ -397,6 +443,9 @@ class EvalRecipe:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        _require(0.0 < self.crop_ratio <= 1.0, "EvalRecipe.crop_ratio", "must be in (0, 1]", self.crop_ratio)
-        _require(self.interpolation in INTERPOLATIONS, "EvalRecipe.interpolation",
-                 f"must be one of {INTERPOLATIONS}", self.interpolation)  # fmt: skip
+        rule = "must be a number in (0, 1]"
+        _require(_is_number(self.crop_ratio) and 0.0 < self.crop_ratio <= 1.0, "EvalRecipe.crop_ratio", rule,
+                 self.crop_ratio)  # fmt: skip
+        _check_resampling("EvalRecipe", self.interpolation, self.antialias)
+        _check_step("EvalRecipe.normalize", self.normalize, Normalize)
+        _check_switch("EvalRecipe.exif_orientation", self.exif_orientation)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from lightning_gpuaug import ImageDataModule
-from lightning_gpuaug.bad_images import BadImageError, BadImageWarning
+from lightning_gpuaug.bad_images import BadImageError, BadImages, BadImageWarning
+from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.sources import FileList
 from tests.images import numbered, write_images
 
@@ -169,3 +173,112 @@ def test_zero_padding_of_paths_is_harmless(tmp_path: Path) -> None:
     assert targets.tolist() == [0, 1, 2]
     assert bool((images[1] == images[2]).all())
     assert not bool((images[0] == images[1]).all())
+
+
+class Planned(list[np.ndarray]):
+    """The steps of a pass, as `BadImages.rows` asks for them."""
+
+    def __init__(self, *steps: list[int]) -> None:
+        super().__init__(np.array(step, dtype=np.int64) for step in steps)
+
+
+def known_bad(exactly_once: bool, *indices: int) -> BadImages:
+    bad = BadImages("substitute", exactly_once)
+    bad.reasons = dict.fromkeys(indices, "bad")
+    return bad
+
+
+def walk(bad: BadImages, steps: Planned, epoch: int = 0) -> list[list[int]]:
+    bad.start_from(epoch, 0)
+    return [bad.rows(steps, epoch, step).tolist() for step in range(len(steps))]
+
+
+def test_every_step_gets_a_good_image_and_every_good_image_comes_once() -> None:
+    steps = Planned([0, 1], [2, 3], [4, 5], [6, 7])
+    assert walk(known_bad(True, 0, 1), steps) == [[2], [3], [4, 5], [6, 7]]
+    assert walk(known_bad(True, 0, 1, 2, 3), steps) == [[4], [5], [6], [7]]
+    assert walk(known_bad(True, 0, 1, 3), steps) == [[2], [4], [5], [6, 7]]
+    assert walk(known_bad(True, 6, 7), steps) == [[0, 1], [2, 3], [4], [5]]
+    assert walk(known_bad(True, 4, 5, 6, 7), steps) == [[0], [2], [3], [1]]
+    assert walk(known_bad(True, 2, 3, 6, 7), steps) == [[0], [4], [5], [1]]
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=8), st.data())
+def test_no_step_is_empty_and_no_image_twice_whatever_is_bad(sizes: list[int], data: st.DataObject) -> None:
+    ends = np.cumsum(sizes).tolist()
+    steps = Planned(*(list(range(end - size, end)) for size, end in zip(sizes, ends, strict=True)))
+    samples = list(range(ends[-1]))
+    bad = data.draw(st.lists(st.sampled_from(samples), unique=True, max_size=len(samples) - len(sizes)))
+    dealt = walk(known_bad(True, *bad), steps)
+    assert all(dealt)
+    assert sorted(sum(dealt, [])) == sorted(set(samples) - set(bad))
+
+
+def test_more_steps_than_good_images() -> None:
+    """The other ranks make their steps, so this one makes them too, and says that an image comes twice."""
+    steps = Planned([0, 1], [2, 3], [4, 5], [6, 7])
+    with pytest.warns(BadImageWarning, match="sample 5 comes twice in evaluation pass 0"):
+        assert walk(known_bad(True, 0, 1, 2, 3, 4), steps) == [[5], [6], [7], [5]]
+    with pytest.raises(BadImageError, match=r"no image of this rank's 4 steps can be decoded \(8 bad"):
+        walk(known_bad(True, *range(8)), steps)
+
+
+def test_going_back_to_a_step_deals_the_rest_anew() -> None:
+    """Steps are planned ahead, across the end of a pass too: when one fails, those behind it are planned again."""
+    steps, bad = Planned([0, 1], [2, 3], [4, 5], [6, 7]), known_bad(True, 2, 3)
+    assert walk(bad, steps) == [[0, 1], [4], [5], [6, 7]]
+    bad.start_from(0, 2)
+    assert bad.rows(steps, 0, 2).tolist() == [5]  # 4 was moved into step 1, which stands
+    bad.start_from(0, 1)
+    bad.reasons[4] = "found out now"
+    assert [bad.rows(steps, 0, step).tolist() for step in (1, 2, 3)] == [[5], [6], [7]]
+    bad.start_from(1, 0)  # the next pass begins to be planned
+    assert bad.rows(steps, 1, 0).tolist() == [0, 1]
+    bad.reasons[6] = "found out in the pass before"
+    bad.start_from(0, 2)
+    with pytest.warns(BadImageWarning, match="sample 0 comes twice"):  # 0, 1 and 5 have been handed over
+        assert [bad.rows(steps, 0, step).tolist() for step in (2, 3)] == [[7], [0]]
+    assert walk(bad, steps, epoch=1) == [[0], [5], [7], [1]]
+
+
+def test_training_replaces_by_neighbours_in_turn() -> None:
+    steps = Planned([0, 1, 2, 3], [4, 5, 6, 7])
+    assert walk(known_bad(False, 1, 2), steps) == [[0, 0, 3, 3], [4, 5, 6, 7]]
+    assert walk(known_bad(False, 4, 5, 6, 7), steps) == [[0, 1, 2, 3], [0, 0, 0, 0]]
+    assert walk(known_bad(False), steps) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    with pytest.raises(BadImageError, match="no image of this rank's 2 steps"):
+        walk(known_bad(False, *range(8)), steps)
+
+
+def test_the_same_bad_image_twice_in_a_batch_is_found_once(tmp_path: Path) -> None:
+    paths = write_images(tmp_path, 2)
+    paths[1].write_bytes(b"x")
+    (tmp_path / "list.txt").write_text(f"{paths[1]} 0\n{paths[0]} 1\n{paths[1]} 2\n")
+    dm = module(FileList(tmp_path / "list.txt"), on_bad_image="substitute", batch_size=3)
+    with pytest.warns(BadImageWarning) as told:
+        assert [t.tolist() for _, t in dm.val_dataloader()] == [[1]]
+    assert len(told) == 2  # two samples, one file
+    assert list(dm.bad_images) == [str(paths[1])]
+    dm.teardown("test")
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["here", "worker"])
+def test_bad_images_at_both_ends_of_the_data(tmp_path: Path, ahead: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The last batch is one bad image: the pass that first meets it makes its step all the same, the next is exact."""
+    monkeypatch.setattr("lightning_gpuaug.data.Loader", partial(Loader, ahead=ahead))
+    source = broken(tmp_path, 13, dict.fromkeys([0, 4, 5, 12], b"x"))
+    for prefetch in (1, 2, 5):
+        dm = module(source, on_bad_image="substitute", prefetch=prefetch)
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", BadImageWarning)
+            first, *later = [
+                [t.tolist() for (_, t), _ in zip(dm.val_dataloader(), range(leave_after), strict=False)]
+                for leave_after in (99, 99, 3, 99)
+            ]
+        assert len(first) == 7
+        assert all(first)
+        assert set(sum(first, [])) == {1, 2, 3, 6, 7, 8, 9, 10, 11}
+        assert len(sum(first, [])) == 10  # one comes twice
+        assert later[0] == later[2] == [[1], [2, 3], [6], [7], [8, 9], [10], [11]]
+        assert later[1] == later[0][:3]
+        dm.teardown("test")

@@ -344,6 +344,19 @@ def test_evaluation_and_prediction_use_the_average() -> None:
     assert result["val/loss"] == pytest.approx(F.cross_entropy(averaged, targets).item(), rel=1e-5)
 
 
+@pytest.mark.parametrize("ema_decay", [None, 0.9])
+def test_every_part_follows_the_models_mode(ema_decay: float | None) -> None:
+    """Lightning warns of modules that are in eval mode when training starts: the average must not be one of them."""
+    model = classifier(ema_decay=ema_decay)
+    fit = trainer(max_epochs=1, num_sanity_val_steps=1)
+    fit.fit(model, batches([4] * 2), batches([4]))  # a warning would be an error
+    fit.validate(model, batches([4]), verbose=False)
+    fit.fit_loop.max_epochs = 2
+    fit.fit(model, batches([4] * 2), batches([4]))
+    assert all(part.training for part in model.modules())
+    assert not any(part.training for part in model.eval().modules())
+
+
 def test_averaging_starts_from_the_weights_training_starts_from() -> None:
     record = Record()
     model = classifier(ema_decay=0.5, lr=1e-9, scheduler="none", weight_decay=0.0)

@@ -2,7 +2,13 @@
 
 from __future__ import annotations
 
+import copy
+import gc
 import pickle
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Iterator
 from functools import lru_cache, partial
 from pathlib import Path
@@ -12,10 +18,13 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from lightning_gpuaug import ImageDataModule, TrainRecipe
+from lightning_gpuaug import FileList, ImageDataModule, TrainRecipe
+from lightning_gpuaug.bad_images import BadImageWarning
 from lightning_gpuaug.loader import Loader
-from tests.images import numbered
+from lightning_gpuaug.pipeline import DecodePipeline
+from tests.images import numbered, pixels
 
 SIZE = 8
 
@@ -43,6 +52,11 @@ def data(folder: Path, request: pytest.FixtureRequest) -> Iterator[object]:
     patch.undo()
     for dm in made:
         dm.teardown("test")
+
+
+def resident() -> int:
+    """This process's memory, kB."""
+    return int(next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line).split()[1])
 
 
 def labels(loader: Loader) -> list[list[int]]:
@@ -253,11 +267,6 @@ def test_data_modules_pickle_and_build_nothing(data) -> None:
 
 
 def test_memory_is_flat_over_epochs_and_rebuilds(data) -> None:
-    def resident() -> int:
-        return int(
-            next(line for line in Path("/proc/self/status").read_text().splitlines() if "VmRSS" in line).split()[1]
-        )
-
     dm = data(16, batch_size=4)
     sizes = []
     for turn in range(20):
@@ -266,3 +275,182 @@ def test_memory_is_flat_over_epochs_and_rebuilds(data) -> None:
             dm.train_dataloader().close()
         sizes.append(resident())
     assert np.mean(sizes[-3:]) < 1.05 * np.mean(sizes[3:6])
+
+
+def test_a_loader_is_a_sized_iterable_like_any_other(data) -> None:
+    """Wrappers take its length, several iterators, `zip`, and a second pass."""
+    loader = data(6, batch_size=2).val_dataloader()
+    assert len(loader) == 3
+    assert not isinstance(loader, Iterator)
+    first = [targets.tolist() for (_, targets), _ in zip(loader, range(10), strict=False)]
+    assert first == labels(loader) == [[0, 1], [2, 3], [4, 5]]
+
+
+def test_batches_too_large_for_the_data(data) -> None:
+    """3 samples, batches of 8: one validation batch of 3; training says at set-up that it has no step."""
+    with pytest.raises(ValueError, match=r"train data: 0 steps: 3 samples .* batch_size 8 .*drop_last"):
+        data(3, batch_size=8)
+    assert labels(data(3, batch_size=1, eval_batch_size=8).val_dataloader()) == [[0, 1, 2]]
+    assert [len(step) for step in labels(data(3, batch_size=8, drop_last=False).train_dataloader())] == [3]
+
+
+def test_the_remainder_is_dropped_by_default(data) -> None:
+    assert [len(step) for step in labels(data(7, batch_size=2).train_dataloader())] == [2, 2, 2]
+
+
+def test_an_error_while_a_batch_is_made_reaches_the_caller_and_the_next_pass_is_whole(data, monkeypatch) -> None:
+    dm = data(12, batch_size=2)
+    loader = dm.val_dataloader()
+    finish, calls = loader._finish, []
+
+    def fails_once(*args: object) -> object:
+        calls.append(args)
+        if len(calls) == 3:
+            raise KeyError("of all things")
+        return finish(*args)
+
+    monkeypatch.setattr(loader, "_finish", fails_once)
+    run, seen = iter(loader), []
+    with pytest.raises(KeyError, match="of all things"):
+        seen += [next(run)[1].tolist() for _ in range(6)]
+    monkeypatch.setattr(loader, "_finish", finish)
+    assert labels(loader) == [[2 * i, 2 * i + 1] for i in range(6)]
+    dm.teardown("test")
+
+
+@pytest.mark.parametrize("where", ["inside", "after"])
+def test_an_interrupt_in_mid_batch_mixes_nothing_up(data, monkeypatch, where: str) -> None:
+    """Ctrl-C between two lines of the loader: no later batch carries another's labels."""
+    dm = data(12, batch_size=2, seed=3)
+    whole = data(12, batch_size=2, seed=3)
+    loader = dm.train_dataloader()
+    expected = [batch for _ in range(3) for batch in whole.train_dataloader()]
+    run = iter(loader)
+    next(run)
+    pop = DecodePipeline.pop
+
+    def interrupted(self: DecodePipeline) -> object:
+        monkeypatch.undo()
+        if where == "after":
+            pop(self)
+        else:
+            self._inside.popleft()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(DecodePipeline, "pop", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        list(run)
+    got = [*loader, *loader]
+    for (images, targets), (images2, targets2) in zip(got, expected[6:], strict=True):
+        assert torch.equal(targets, targets2)
+        assert torch.equal(images, images2)
+
+
+def test_passes_may_be_abandoned_at_any_step(data) -> None:
+    loader = data(12, batch_size=2).val_dataloader()
+    for steps in (1, 3, 5, 2):
+        run = iter(loader)
+        assert [next(run)[1].tolist() for _ in range(steps)] == [[2 * i, 2 * i + 1] for i in range(steps)]
+        del run
+    loader.close()
+    loader.close()
+    assert len(labels(loader)) == 6
+
+
+def test_loaders_that_nobody_closes_let_their_threads_go(data) -> None:
+    def threads() -> int:
+        gc.collect()
+        return sum(thread.name.startswith("gpuaug-loader") for thread in threading.enumerate())
+
+    before = threads()
+    source = data(8, batch_size=2)._given["train"]
+    for _ in range(3):
+        dm = ImageDataModule(train=source, batch_size=2, image_size=SIZE, num_threads=1).setup_for("cpu")
+        next(iter(dm.train_dataloader()))
+        del dm
+    deadline = time.monotonic() + 10
+    while threads() > before and time.monotonic() < deadline:
+        time.sleep(0.05)
+    assert threads() == before
+
+
+def test_changed_attributes_take_effect_at_the_next_loader(data) -> None:
+    """Batch and image sizes that a tuner or progressive resizing sets; the epochs go on."""
+    dm = data(12, batch_size=2, seed=6)
+    expected = data(12, batch_size=3, seed=6).train_dataloader()
+    loader = dm.train_dataloader()
+    assert dm.train_dataloader() is loader
+    list(loader)
+    dm.batch_size, dm.image_size = 3, SIZE + 2
+    batches = list(dm.train_dataloader())
+    assert batches[0][0].shape == (3, 3, SIZE + 2, SIZE + 2)
+    list(expected)
+    assert [targets.tolist() for _, targets in batches] == labels(expected)
+    assert len(dm.val_dataloader()) == 4  # eval_batch_size follows batch_size
+
+
+def test_copies_share_nothing(data) -> None:
+    dm = data(8, batch_size=2)
+    run = iter(dm.train_dataloader())
+    first = next(run)[1].tolist()
+    copied = copy.deepcopy(dm).setup_for("cpu")
+    assert labels(copied.train_dataloader())[0] == first
+    assert len(list(run)) == 3
+    copied.teardown("test")
+
+
+def test_bad_images_are_remembered_after_the_loaders_are_gone(data, folder: Path) -> None:
+    source = numbered(folder / "bad", 6)
+    Path(source.paths[4]).write_bytes(b"garbage")
+    dm = data(6, batch_size=2, train=source, val=source, on_bad_image="substitute")
+    with pytest.warns(BadImageWarning):
+        list(dm.val_dataloader())
+    dm.teardown("fit")
+    assert [Path(path).name for path in dm.bad_images] == ["000004.jpg"]
+    assert copy.deepcopy(dm).bad_images == dm.bad_images
+
+
+def test_memory_is_flat_for_mixed_sizes_and_rebuilds(data, folder: Path) -> None:
+    """Images from tens to thousands of pixels, a rebuild after every epoch."""
+    root = folder / "mixed"
+    root.mkdir(exist_ok=True)
+    lines = []
+    for i, side in enumerate((20, 1200, 64, 700, 30, 333, 900, 48)):
+        Image.fromarray(pixels(i, (side, side + 7))).save(root / f"{i}.jpg")
+        lines.append(f"{i}.jpg {i}\n")
+    (root / "list.txt").write_text("".join(lines))
+    dm = data(8, train=FileList(root / "list.txt"), val=None, batch_size=2, image_size=64)
+    loader = dm.train_dataloader()
+    sizes = []
+    for _ in range(20):
+        list(loader)
+        loader.close()
+        sizes.append(resident())
+    assert np.mean(sizes[-3:]) < 1.05 * np.mean(sizes[3:6])
+    dm.teardown("fit")
+
+
+LEAVES_EARLY = """
+import sys
+from functools import partial
+import lightning_gpuaug.data
+from lightning_gpuaug import ImageDataModule
+from lightning_gpuaug.loader import Loader
+from lightning_gpuaug.sources import FileList
+lightning_gpuaug.data.Loader = partial(Loader, ahead=True)
+dm = ImageDataModule(train=FileList(sys.argv[1]), batch_size=2, image_size=8, num_threads=1).setup_for("cpu")
+for images, targets in dm.train_dataloader():
+    break
+print("left", tuple(images.shape))
+"""
+
+
+def test_a_script_that_leaves_its_loop_ends_at_once_and_quietly(folder: Path) -> None:
+    source = numbered(folder / "script", 40)
+    started = time.monotonic()
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", LEAVES_EARLY, str(source.path)],
+        capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent.parent,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout, done.stderr) == (0, "left (2, 3, 8, 8)\n", "")
+    assert time.monotonic() - started < 60

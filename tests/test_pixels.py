@@ -13,6 +13,7 @@ from PIL import Image
 from lightning_gpuaug import EvalRecipe, ImageDataModule, RandomResizedCrop, TrainRecipe
 from lightning_gpuaug.augment.draw import draw
 from lightning_gpuaug.augment.window import random_window
+from lightning_gpuaug.bad_images import BadImageError
 from lightning_gpuaug.loader import Loader
 from tests.format_cases import evaluated, photo, write_formats, write_oriented
 
@@ -178,3 +179,46 @@ def test_resizing_in_the_native_op_gives_the_same_pictures(tmp_path: Path, crop:
             assert (x.int() - x2.int()).abs().max() <= 6
     packed.close()
     plain.teardown("test")
+
+
+def test_the_smallest_and_thinnest_images_reach_the_size(tmp_path: Path) -> None:
+    """1×1, 1×2000 and 2000×1, as JPEG and PNG, in evaluation and training, with and without a random crop."""
+    (tmp_path / "c").mkdir()
+    colour = (200, 40, 90)
+    for width, height in ((1, 1), (1, 2000), (2000, 1), (2, 3)):
+        for form in ("png", "jpg"):
+            image = Image.new("RGB", (width, height), colour)
+            image.save(tmp_path / "c" / f"{width}x{height}.{form}", **({"quality": 100} if form == "jpg" else {}))
+    for crop in (RandomResizedCrop(), None):
+        dm = module(tmp_path, batch_size=8, image_size=48, train_recipe=TrainRecipe(crop=crop))
+        for loader in (dm.val_dataloader(), dm.train_dataloader()):
+            ((images, _),) = loader
+            assert images.shape == (8, 3, 48, 48)
+            difference = (images.int() - torch.tensor(colour).view(1, 3, 1, 1)).abs()
+            assert difference.max() <= 3
+        dm.teardown("fit")
+
+
+def test_one_filter_for_training_and_evaluation(tmp_path: Path) -> None:
+    """A recipe that shows the whole square image gives the same pixels in both stages."""
+    rng = np.random.default_rng(2)
+    (tmp_path / "c").mkdir()
+    for i in range(4):
+        Image.fromarray(rng.integers(0, 256, (100, 100, 3), dtype=np.uint8)).save(tmp_path / "c" / f"{i}.png")
+    dm = module(tmp_path, train_recipe=TrainRecipe(crop=None, hflip=0.0), eval_recipe=EvalRecipe(crop_ratio=1.0))
+    ((shown, _),) = dm.val_dataloader()
+    loader = dm.train_dataloader()
+    ((trained, _),) = loader
+    assert torch.equal(trained, shown[torch.from_numpy(loader.plan.batch(0, 0).copy())])
+    dm.teardown("fit")
+
+
+def test_a_gif_named_jpg_is_refused_by_its_name(tmp_path: Path) -> None:
+    (tmp_path / "c").mkdir()
+    frames = [photo(), photo().rotate(180)]
+    frames[0].save(tmp_path / "c" / "x.gif", save_all=True, append_images=frames[1:])
+    (tmp_path / "c" / "x.gif").rename(tmp_path / "c" / "x.jpg")
+    dm = module(tmp_path, batch_size=1)
+    with pytest.raises(BadImageError, match=r"c/x\.jpg: GIF \(not decodable by DALI\)"):
+        list(dm.val_dataloader())
+    dm.teardown("fit")

@@ -8,6 +8,7 @@ from pathlib import Path
 import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.tuner import Tuner
 
 from lightning_gpuaug import ImageDataModule
 from tests.images import numbered
@@ -215,3 +216,185 @@ def test_printing_asks_for_no_loader(tmp_path: Path) -> None:
     dm = module(tmp_path, 4)
     assert "batch_size=2" in str(dm)
     assert not dm._loaders
+
+
+def epochs(model: Tracking) -> list[list[int]]:
+    """Training samples, epoch by epoch."""
+    last = max(epoch for epoch, _, _ in model.train_steps)
+    return [sum((labels for e, labels, _ in model.train_steps if e == epoch), []) for epoch in range(last + 1)]
+
+
+@pytest.fixture(scope="module")
+def usual(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[int, list[int], float]]:
+    """The training steps of three undisturbed epochs of 12 samples."""
+    folder = tmp_path_factory.mktemp("usual")
+    model = Tracking()
+    trainer(folder, max_epochs=3, limit_val_batches=0).fit(model, module(folder, 12))
+    return model.train_steps
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"reload_dataloaders_every_n_epochs": 1},
+        {"accumulate_grad_batches": 4},
+        {"val_check_interval": 5, "check_val_every_n_epoch": None},
+        {"val_check_interval": 1},
+        {"check_val_every_n_epoch": 2},
+        {"max_time": "00:01:00:00"},
+        {"limit_train_batches": 1.0, "limit_val_batches": 0.5},
+        {"num_sanity_val_steps": -1},
+    ],
+    ids=str,
+)
+def test_the_order_does_not_depend_on_how_the_loop_is_driven(
+    tmp_path: Path, usual: list[object], options: dict[str, object]
+) -> None:
+    model = Tracking()
+    trainer(tmp_path, max_epochs=3, **options).fit(model, module(tmp_path, 12))
+    assert model.train_steps == usual
+
+
+def test_validation_across_the_ends_of_epochs(tmp_path: Path) -> None:
+    """Every 5 steps of 6-step epochs: each validation is whole."""
+    model = Tracking()
+    options = {"val_check_interval": 5, "check_val_every_n_epoch": None, "num_sanity_val_steps": 0}
+    trainer(tmp_path, max_epochs=3, **options).fit(model, module(tmp_path, 12))
+    seen = [labels for _, labels, _ in model.val_steps]
+    assert seen == [[2 * i, 2 * i + 1] for i in range(6)] * 3
+
+
+def test_limits_of_one_batch_and_of_everything(tmp_path: Path, usual: list[tuple[int, list[int], float]]) -> None:
+    for limit, steps in ((1, 1), (0.5, 3), (1.0, 6)):
+        model = Tracking()
+        trainer(tmp_path, max_epochs=2, limit_train_batches=limit, limit_val_batches=0).fit(model, module(tmp_path, 12))
+        assert model.train_steps == [*usual[:steps], *usual[6 : 6 + steps]], limit
+
+
+def test_fast_dev_run(tmp_path: Path, usual: list[object]) -> None:
+    model = Tracking()
+    trainer(tmp_path, fast_dev_run=True).fit(model, module(tmp_path, 12))
+    assert model.train_steps == usual[:1]
+    assert [labels for _, labels, _ in model.val_steps] == [[0, 1]]
+
+
+def test_out_of_time_in_mid_epoch(tmp_path: Path, usual: list[tuple[int, list[int], float]]) -> None:
+    class Clock(pl.callbacks.Timer):
+        def time_elapsed(self, stage: object = "train") -> float:
+            return 1e9 if len(model.train_steps) == 8 else 0.0
+
+    model = Tracking()
+    dm = module(tmp_path, 12)
+    trainer(tmp_path, max_epochs=3, limit_val_batches=0, callbacks=[Clock("00:00:10:00")]).fit(model, dm)
+    assert model.train_steps == usual[:8]
+    assert not dm._loaders
+
+
+def test_one_trainer_fits_twice(tmp_path: Path, usual: list[object]) -> None:
+    """Longer training with the same trainer and data goes on with the next epoch."""
+    model, dm = Tracking(), module(tmp_path, 12)
+    run = trainer(tmp_path, max_epochs=2)
+    run.fit(model, dm)
+    run.fit_loop.max_epochs = 3
+    run.fit(model, dm)
+    assert model.train_steps == usual
+
+
+def test_interrupted_by_hand_then_fitted_again(tmp_path: Path, usual: list[object]) -> None:
+    class CtrlC(pl.Callback):
+        def on_train_batch_end(self, trainer: pl.Trainer, *args: object) -> None:
+            if trainer.global_step == 8:
+                raise KeyboardInterrupt
+
+    dm = module(tmp_path, 12)
+    with pytest.raises(SystemExit):
+        trainer(tmp_path, max_epochs=3, callbacks=[CtrlC()]).fit(Tracking(), dm)
+    assert not dm._loaders
+    model = Tracking()
+    trainer(tmp_path, max_epochs=3).fit(model, dm)
+    assert model.train_steps == usual
+
+
+def test_another_trainer_validates_within_a_fit(tmp_path: Path, usual: list[object]) -> None:
+    """A callback with a trainer of its own does not disturb the epochs of the one that fits."""
+    inner = Tracking()
+
+    class Validate(pl.Callback):
+        def on_train_epoch_end(self, fit: pl.Trainer, *args: object) -> None:
+            trainer(tmp_path).validate(inner, datamodule=fit.datamodule, verbose=False)  # type: ignore[attr-defined]
+
+        on_train_batch_start = on_train_epoch_end
+
+    model, dm = Tracking(), module(tmp_path, 12)
+    run = trainer(tmp_path, max_epochs=3, callbacks=[Validate()])
+    run.fit(model, dm)
+    assert model.train_steps == usual
+    assert sum((labels for _, labels, _ in model.val_steps), []) == list(range(12)) * 3
+    assert sum((labels for _, labels, _ in inner.val_steps), []) == list(range(12)) * 21
+    assert not dm._loaders
+
+
+def test_a_checkpoint_saved_after_the_fit_continues_it(tmp_path: Path, usual: list[object]) -> None:
+    run = trainer(tmp_path, max_epochs=2)
+    dm = module(tmp_path, 12)
+    run.fit(Tracking(), dm)
+    run.validate(Tracking(), dm, verbose=False)
+    run.save_checkpoint(tmp_path / "late.ckpt")
+    model = Tracking()
+    run = trainer(tmp_path, max_epochs=3)
+    run.fit(model, module(tmp_path, 12), ckpt_path=tmp_path / "late.ckpt")
+    assert model.train_steps == usual[12:]
+    run.save_checkpoint(tmp_path / "later.ckpt")
+    assert torch.load(tmp_path / "later.ckpt")["ImageDataModule"]["epoch"] == 2
+    with pytest.raises(ValueError, match="not the checkpoint's"):
+        trainer(tmp_path, max_epochs=3).fit(Tracking(), module(tmp_path, 8), ckpt_path=tmp_path / "late.ckpt")
+
+
+def test_one_trainer_with_two_data_modules_resumes_the_second(tmp_path: Path) -> None:
+    """The place of a restored epoch comes from the module that is being fitted."""
+    save = SaveEverywhere(tmp_path)
+    straight = Tracking()
+    trainer(tmp_path, max_epochs=1, limit_val_batches=0, callbacks=[save]).fit(straight, module(tmp_path, 12))
+    path, done = save.saved[1][1:]
+    run = trainer(tmp_path, max_epochs=1, limit_val_batches=0)
+    run.fit(Tracking(), module(tmp_path, 6))
+    model = Tracking()
+    run.fit(model, module(tmp_path, 12, batch_size=1), ckpt_path=path)
+    head = sum((labels for _, labels, _ in straight.train_steps[:done]), [])
+    assert sorted(head + epochs(model)[0]) == list(range(12))
+
+
+def test_resume_in_the_middle_of_an_accumulation(tmp_path: Path) -> None:
+    save = SaveEverywhere(tmp_path)
+    straight = Tracking()
+    options = {"max_epochs": 2, "accumulate_grad_batches": 4, "limit_val_batches": 0}
+    trainer(tmp_path, callbacks=[save], **options).fit(straight, module(tmp_path, 12))
+    for hook, path, done in save.saved:
+        resumed = Tracking()
+        trainer(tmp_path, **options).fit(resumed, module(tmp_path, 12), ckpt_path=path)
+        assert resumed.train_steps == straight.train_steps[done:], (hook, done)
+
+
+def test_the_batch_size_finder_tries_what_it_says(tmp_path: Path) -> None:
+    class Sizes(Tracking):
+        def training_step(self, batch, batch_idx: int) -> torch.Tensor:  # type: ignore[no-untyped-def]
+            sizes.append(len(batch[1]))
+            return super().training_step(batch, batch_idx)
+
+    sizes: list[int] = []
+    dm = module(tmp_path, 12, batch_size=1)
+    run = trainer(tmp_path, max_epochs=1, limit_val_batches=0)
+    Tuner(run).scale_batch_size(Sizes(), datamodule=dm, max_trials=3, steps_per_trial=1, init_val=1)
+    assert sizes == [1, 2, 4]
+    assert dm.batch_size == 4
+
+
+def test_plain_loaders_may_be_given_to_a_trainer(tmp_path: Path) -> None:
+    """`fit(model, dm.train_dataloader())`: without the module, the loader counts its passes itself."""
+    dm = module(tmp_path, 12).setup_for("cpu")
+    model = Tracking()
+    trainer(tmp_path, max_epochs=2).fit(model, dm.train_dataloader(), dm.val_dataloader())
+    first, second = epochs(model)
+    assert sorted(first) == sorted(second) == list(range(12))
+    assert first != second
+    dm.teardown("fit")

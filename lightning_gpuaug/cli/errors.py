@@ -21,9 +21,11 @@ class UsageError(ValueError):
 def _is_message_to_user(error: BaseException) -> bool:
     """Tell an error that this package raised on purpose from a defect or a failing environment.
 
-    Errors for the user are the built-in kinds below, raised by this package's own lines; their text is complete, so a
-    traceback adds nothing. Everything else keeps its traceback.
+    Errors for the user are the built-in kinds below, raised by this package's own lines, and what Lightning calls a
+    misconfiguration; their text is complete, so a traceback adds nothing. Everything else keeps its traceback.
     """
+    if type(error).__name__ == "MisconfigurationException":  # Lightning's word for the same; not worth its import
+        return True
     if not isinstance(error, ValueError | OSError | RuntimeError) or error.__traceback__ is None:
         return False
     raised_in = traceback.extract_tb(error.__traceback__)[-1].filename
@@ -39,6 +41,34 @@ def message_to_user_behind(error: BaseException) -> BaseException | None:
     while cause is not None and not _is_message_to_user(cause):
         cause = cause.__cause__ or cause.__context__
     return cause
+
+
+def one_line(message: str) -> str:
+    """The key and the first thing that is wrong with it, out of jsonargparse's tree of everything it has tried.
+
+    Messages of another form are returned as they are.
+    """
+    keys, problem, given = list[str](), "", ""
+    for raw in message.splitlines():
+        line = raw.strip().removeprefix("- ")
+        if line.startswith('Parser key "'):
+            if not problem:
+                name, _, rest = line.removeprefix('Parser key "').partition('":')
+                keys.append(name)
+                problem = rest.strip()
+        elif line.startswith("Given value: "):
+            given = given or line.removeprefix("Given value: ")
+        elif not (problem or line in _NO_PROBLEM or line.startswith(_NO_PROBLEM_START)):
+            problem = line
+    if not keys or not problem:
+        return message
+    if given and "ot value" not in problem and "NestedArg" not in given:
+        problem = f"{problem}, got {given}"
+    return f"{'.'.join(keys)}: {problem}"
+
+
+_NO_PROBLEM = ("Errors:", "Does not validate against any of the Union subtypes", "Expected a <class 'NoneType'>")
+_NO_PROBLEM_START = ("Subtypes: ", "Problem with given class_path", "Given value type: ")
 
 
 def report(command: str, message: object) -> None:

@@ -26,6 +26,7 @@ from lightning_gpuaug.cli.errors import (
     USAGE,
     UsageError,
     message_to_user_behind,
+    one_line,
     report,
 )
 from lightning_gpuaug.cli.predictions import write_predictions
@@ -43,6 +44,7 @@ EXAMPLES = {
 
 
 _log = logging.getLogger("lightning_gpuaug.config")
+_log.addHandler(logging.NullHandler())  # what jsonargparse logs as errors comes again as an exception
 
 
 class _DroppedArguments(logging.Handler):
@@ -85,7 +87,7 @@ class _Parser(LightningArgumentParser):
         if not self.exit_on_error:
             super().error(message, ex)
         command = getattr(getattr(ex, "subcommand_parser", None), "prog", self.prog).split()[-1]
-        report("" if command == self.prog else command, message)
+        report("" if command == self.prog else command, one_line(message))
         self.exit(USAGE)
 
     def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
@@ -160,7 +162,11 @@ class TrainingCLI(LightningCLI):
         return num_classes
 
     def before_instantiate_classes(self) -> None:
-        """Refuse what would be lost or doubled without a word."""
+        """Refuse what would be lost or doubled without a word, and a checkpoint that is not there."""
+        checkpoint = self._configured("ckpt_path")
+        looks_local = checkpoint is not None and str(checkpoint).endswith(".ckpt") and "://" not in str(checkpoint)
+        if looks_local and not Path(checkpoint).exists():
+            raise UsageError(f"ckpt_path: no such checkpoint: {checkpoint} (seen from {Path.cwd()})")
         self._refuse_model_unlike_checkpoint()
         self._refuse_second_throughput()
 

@@ -17,9 +17,20 @@ def as_source(value: str | os.PathLike[str] | Source) -> Source:
 
     Raises:
         TypeError: it is neither.
+        ValueError: it is a text that a configuration meant to be something else than a path.
     """
     if isinstance(value, Source):
         return value
+    # What jsonargparse makes of a source that it cannot build, and of a file where a source may stand.
+    if isinstance(value, str) and value.startswith("{") and "class_path" in value:
+        raise ValueError(
+            f"not a source: {value}; class_path is FileList, ImageFolder or Synthetic, init_args its fields"
+        )
+    if isinstance(value, str) and "\n" in value:
+        raise ValueError(
+            f"a folder of images was expected, got a file that begins with {value.splitlines()[0]!r}; a list of images "
+            "is given as {class_path: FileList, init_args: {path: …}}"
+        )
     if isinstance(value, (str, os.PathLike)):
         return ImageFolder(value)
     raise TypeError(f"a data source must be a path or a Source, got {value!r} ({type(value).__name__})")

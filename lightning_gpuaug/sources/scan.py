@@ -74,7 +74,9 @@ def scan_folder(root: str, exclude: Sequence[str] = ()) -> FolderScan:
     if not os.path.exists(root):
         raise FileNotFoundError(f"no such folder: {root} (seen from {os.getcwd()})")
     if not os.path.isdir(root):
-        raise NotADirectoryError(f"the root of an image folder must be a folder, {root} is a file")
+        raise NotADirectoryError(
+            f"the root of an image folder must be a folder, {root} is a file (a list? use FileList)"
+        )
     excluded = {_relative_to(root, entry): entry for entry in exclude}
     loose, folders = _Found(), list[str]()
     loose_images = 0

@@ -349,7 +349,7 @@ BAD_FIELDS = [
     (lambda: ColorJitter(hue=0.6), r"ColorJitter.hue must be in 0\.\.0.5 or a pair, got 0.6"),
     (lambda: ColorJitter(contrast=(0.9, 0.5)), r"ColorJitter.contrast must be .* a ≤ b .*, got \(0.9, 0.5\)"),
     (lambda: GaussianBlur(kernel_size=4), r"GaussianBlur.kernel_size must be odd and in 1\.\.63, got 4"),
-    (lambda: RandomErasing(probability=1.5), r"RandomErasing.probability must be in 0\.\.1, got 1.5"),
+    (lambda: RandomErasing(probability=1.5), r"RandomErasing.probability must be a probability in 0\.\.1, got 1.5"),
     (lambda: RandomErasing(mode="random"), "RandomErasing.mode must be one of .*, got 'random'"),
     (lambda: Mix(0.0, 0.0), "Mix must have an alpha above 0"),
     (lambda: Mix(mode="pair"), "Mix.mode must be one of .*, got 'pair'"),

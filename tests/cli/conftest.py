@@ -16,7 +16,6 @@ BESIDE_THE_POINT = [
     ".*smaller than the logging interval.*",
     "the warm-up of .* steps does not end within the run",
     ".*exists and is not empty.*",
-    ".*in eval mode at the start of training.*",  # the averaged weights
 ]
 
 

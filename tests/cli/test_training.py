@@ -222,3 +222,67 @@ def test_two_ranks_write_one_config(tiny: list[str], tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr[-3000:]
     assert [path.name for path in tmp_path.rglob("*.yaml")] == ["config.yaml"]
     assert yaml.safe_load((tmp_path / "config.yaml").read_text())["trainer"]["devices"] in (2, "2")
+
+
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        (["--data.batch_size=4.0"], "data.batch_size: Expected a <class 'int'>. Got value: 4.0"),
+        (["--data.train_recipe.crop.scale=[0.5]"], "data.train_recipe.crop.scale: Expected a tuple with 2 elements."),
+        (["--data.bogus=1"], "data: Option 'bogus' is not accepted"),
+        (["--model.lr=fast"], "model.lr: Expected a <class 'float'>. Got value: fast"),
+        (["--trainer.max_epochs=x"], "trainer.max_epochs: Expected a <class 'int'>, got x"),
+        (["--data.test={class_path: FileLost, init_args: {path: x}}"], "not a source: {'class_path': 'FileLost'"),
+        (["--ckpt_path=/no/such.ckpt"], "ckpt_path: no such checkpoint: /no/such.ckpt (seen from "),
+        (["--trainer.limit_train_batches=2.5"], "You have passed invalid value 2.5 for limit_train_batches"),
+    ],
+    ids=lambda value: value[0].partition("=")[0] if isinstance(value, list) else "",
+)
+def test_what_the_parser_refuses_is_one_line(
+    options: list[str], line: str, tiny: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [option for option in tiny if option.partition("=")[0] != options[0].partition("=")[0]]
+    capsys.readouterr()
+    assert main(["fit", *given, *options]) != 0
+    told = [text for text in capsys.readouterr().err.splitlines() if not text.startswith(("Seed set", "INFO"))]
+    assert len(told) == 1
+    assert told[0].startswith(f"gpuaug fit: error: {line}")
+
+
+def test_a_list_in_place_of_a_folder_says_how_lists_are_given(
+    tmp_path: Path, tiny: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "list.txt").write_text("a.jpg 0\nb.jpg 1\n")
+    options = [option for option in tiny if not option.startswith("--data.train=")]
+    told = error_of(capsys, "fit", *options, f"--data.train={tmp_path / 'list.txt'}")
+    assert "begins with 'a.jpg 0'; a list of images is given as {class_path: FileList" in told
+
+
+@pytest.mark.parametrize(
+    ("option", "line"),
+    [
+        ("--data.train=/no/such", "no such folder: /no/such"),
+        ("--data.decode=gpu", 'decode="gpu" needs batches on a CUDA device, got cpu'),
+        ("--data.batch_size=1000", "train data: 0 steps: "),
+        ("--model.model=resnet5000", "model must be a timm model name, got 'resnet5000'; nearest: "),
+    ],
+)
+def test_what_cannot_work_is_refused_before_training(
+    option: str, line: str, tiny: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [have for have in tiny if have.partition("=")[0] != option.partition("=")[0]]
+    capsys.readouterr()
+    assert main(["fit", *given, option]) in (1, 2)
+    told = capsys.readouterr().err
+    assert line in told
+    assert "Traceback" not in told
+
+
+@pytest.mark.parametrize(("command", "stage"), [("validate", "val"), ("test", "test"), ("predict", "predict")])
+def test_a_command_without_its_data_says_which(
+    command: str, stage: str, tiny: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [option for option in tiny if not option.startswith("--data.val=")]
+    capsys.readouterr()
+    assert main([command, *given]) == 1
+    assert f"has no {stage} data: give it {stage}=" in capsys.readouterr().err
