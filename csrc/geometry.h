@@ -59,7 +59,7 @@ struct Point {
 };
 
 // Far outside is outside: keeps the conversion to int defined, for NaN too.
-GPUAUG_HOST_DEVICE float bounded(float v) { return fminf(fmaxf(v, -1.0e6f), 1.0e6f); }
+GPUAUG_HOST_DEVICE float bounded(float v) { return limited(v, -1.0e6f, 1.0e6f); }
 
 GPUAUG_HOST_DEVICE Point source_of(const Warp& w, int column, int row) {
   const float x = static_cast<float>(column) + 0.5f, y = static_cast<float>(row) + 0.5f;
