@@ -43,9 +43,7 @@ def philox4x32(key: tuple[int, int], counter: NDArray[np.uint32]) -> NDArray[np.
     return np.stack([c0, c1, c2, c3], axis=-1).astype(np.uint32)
 
 
-def uniforms(
-    indices: NDArray[np.int64], epoch: int, seed: int, slots: int | NDArray[np.int64]
-) -> NDArray[np.float64]:
+def uniforms(indices: NDArray[np.int64], epoch: int, seed: int, slots: int | NDArray[np.int64]) -> NDArray[np.float64]:
     """Uniform numbers in [0, 1) on a grid of 2**-24, keyed by (seed, epoch, index, slot).
 
     Args:

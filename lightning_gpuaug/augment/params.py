@@ -259,4 +259,3 @@ def _mix(mix: Mix, records: NDArray[np.int32], numbers: NDArray[np.float32], hei
     records[:, Word.FLAGS] |= np.where(mixed, np.where(cut, Flag.CUTMIX, Flag.MIXUP), 0).astype(np.int32)
     numbers[:, Word.LAMBDA] = own
     return np.broadcast_to(own, (n,)).copy()
-

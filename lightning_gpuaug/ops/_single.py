@@ -237,9 +237,7 @@ def mix(
     if boxes is not None:
         _check_boxes("mix", boxes, x)
         params[:, Word.CUT : Word.CUT + 4] = boxes
-    result: torch.Tensor = torch.ops.lightning_gpuaug.augment(
-        x, params, list(mean), list(std), dtype, channels_last, 0
-    )
+    result: torch.Tensor = torch.ops.lightning_gpuaug.augment(x, params, list(mean), list(std), dtype, channels_last, 0)
     return result
 
 

@@ -37,9 +37,7 @@ def crop_resize_packed(
     """(N, out_h, out_w, 3) uint8; see `lightning_gpuaug.ops.augment_packed`."""
     check_packed("crop_resize_packed", data, offsets, sizes, params, out_h, out_w)
     out = data.new_zeros((offsets.shape[0], out_h, out_w, 3))
-    for i, (offset, (h, w), words) in enumerate(
-        zip(offsets.tolist(), sizes.tolist(), params.tolist(), strict=True)
-    ):
+    for i, (offset, (h, w), words) in enumerate(zip(offsets.tolist(), sizes.tolist(), params.tolist(), strict=True)):
         if h > 0 and w > 0 and offset >= 0 and offset + 3 * h * w <= data.numel():
             out[i] = _crop_resize(data[offset : offset + 3 * h * w].view(h, w, 3), words, out_h, out_w)
     return out
