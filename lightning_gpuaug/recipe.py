@@ -184,19 +184,19 @@ class TrivialAugmentWide:
     """One op at a random magnitude from a wide range (torchvision's `TrivialAugmentWide`).
 
     Attributes:
-        num_magnitude_bins: steps of the magnitude scale, at least 2.
+        bins: steps of the magnitude scale, at least 2.
         interpolation: of the warps.
         fill: of uncovered pixels, three integers in 0..255.
     """
 
-    num_magnitude_bins: int = 31
+    bins: int = 31
     interpolation: Interpolation = "nearest"
     fill: tuple[int, int, int] = (0, 0, 0)
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        _require(self.num_magnitude_bins >= 2, "TrivialAugmentWide.num_magnitude_bins", "must be at least 2",
-                 self.num_magnitude_bins)  # fmt: skip
+        _require(self.bins >= 2, "TrivialAugmentWide.bins", "must be at least 2",
+                 self.bins)  # fmt: skip
         _check_warp_interpolation("TrivialAugmentWide.interpolation", self.interpolation)
         object.__setattr__(self, "fill", _pixel("TrivialAugmentWide.fill", self.fill))
 
@@ -363,6 +363,9 @@ class Mix:
 
 
 AutoPolicy = RandAugment | AutoAugment | TrivialAugmentWide | AugMix
+NAMED_POLICIES: dict[str, AutoPolicy] = {
+    policy.__class__.__name__: policy for policy in (RandAugment(), AutoAugment(), TrivialAugmentWide(), AugMix())
+}
 
 
 @dataclass(frozen=True)
@@ -374,7 +377,8 @@ class TrainRecipe:
         hflip: probability of a horizontal flip, 0..1.
         vflip: probability of a vertical flip, 0..1.
         auto: a policy of random ops: `RandAugment`, `AutoAugment`, `TrivialAugmentWide` or `AugMix` in torchvision's
-            definitions, or a string in timm's: "rand-m9-mstd0.5-inc1", "v0", "original-mstd0.5", "3a", "augmix-m5-w3".
+            definitions, or the name of one for its defaults; or a string in timm's definitions: "rand-m9-mstd0.5-inc1",
+            "v0", "original-mstd0.5", "3a", "augmix-m5-w3".
         color_jitter: random brightness, contrast, saturation and hue; not together with AugMix.
         grayscale: probability of turning the image grey, 0..1.
         blur: Gaussian blur.
@@ -415,10 +419,11 @@ class TrainRecipe:
         _require(self.auto is None or isinstance(self.auto, AutoPolicy | str), "TrainRecipe.auto",
                  "must be a policy, a timm string or None", self.auto)  # fmt: skip
         if isinstance(self.auto, str):
-            _require(TIMM_POLICY.fullmatch(self.auto) is not None, "TrainRecipe.auto",
-                     "must be a timm policy such as 'rand-m9-mstd0.5-inc1', 'v0', 'original', '3a' or 'augmix-m5'",
+            known = self.auto in NAMED_POLICIES or TIMM_POLICY.fullmatch(self.auto) is not None
+            _require(known, "TrainRecipe.auto",
+                     f"must be one of {tuple(NAMED_POLICIES)} or a timm policy such as 'rand-m9-mstd0.5-inc1'",
                      self.auto)  # fmt: skip
-        if isinstance(self.auto, AugMix) or (isinstance(self.auto, str) and self.auto.startswith("augmix")):
+        if isinstance(self.auto, AugMix) or (isinstance(self.auto, str) and self.auto.lower().startswith("augmix")):
             _require(self.color_jitter is None and self.grayscale == 0 and self.blur is None, "TrainRecipe.auto",
                      "must not be AugMix together with color_jitter, grayscale or blur", self.auto)  # fmt: skip
 
