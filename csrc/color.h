@@ -10,13 +10,16 @@ struct Pixel {
   int r, g, b;
 };
 
-// Truncates to 0..255.
-GPUAUG_HOST_DEVICE int truncated_byte(float value) {
-  return static_cast<int>(fminf(fmaxf(value, 0.0f), 255.0f));
+// Within low..high; NaN is low. Comparisons, because hosts call a function for fminf.
+GPUAUG_HOST_DEVICE float limited(float value, float low, float high) {
+  return value > low ? (value < high ? value : high) : low;
 }
 
+// Truncates to 0..255.
+GPUAUG_HOST_DEVICE int truncated_byte(float value) { return static_cast<int>(limited(value, 0.0f, 255.0f)); }
+
 // Rounds to nearest even, to 0..255.
-GPUAUG_HOST_DEVICE int rounded_byte(float value) { return static_cast<int>(rintf(fminf(fmaxf(value, 0.0f), 255.0f))); }
+GPUAUG_HOST_DEVICE int rounded_byte(float value) { return static_cast<int>(rintf(limited(value, 0.0f, 255.0f))); }
 
 // torchvision's luminance in exact arithmetic, truncated: its weights 0.2989, 0.587, 0.114 sum to 0.9999.
 GPUAUG_HOST_DEVICE int gray_of(Pixel p) {
@@ -92,7 +95,7 @@ GPUAUG_HOST_DEVICE int table_entry(const Op& op, const Statistics& statistics, i
 GPUAUG_HOST_DEVICE Pixel turned_hue(Pixel p, float turn) {
   const float r = static_cast<float>(p.r) / 255.0f, g = static_cast<float>(p.g) / 255.0f,
               b = static_cast<float>(p.b) / 255.0f;
-  const float high = fmaxf(r, fmaxf(g, b)), low = fminf(r, fminf(g, b));
+  const float high = r > g ? (r > b ? r : b) : (g > b ? g : b), low = r < g ? (r < b ? r : b) : (g < b ? g : b);
   const bool gray = high == low;
   const float range = gray ? 1.0f : high - low;
   const float saturation = gray ? 0.0f : (high - low) / high;
@@ -107,9 +110,9 @@ GPUAUG_HOST_DEVICE Pixel turned_hue(Pixel p, float turn) {
   const int sector = clamp_int(static_cast<int>(whole), 0, 6) % 6;
   const float part = saturation * fraction;
   const float rest = 1.0f - saturation;
-  const float q = fminf(fmaxf((1.0f - part) * high, 0.0f), 1.0f);
-  const float t = fminf(fmaxf((part + rest) * high, 0.0f), 1.0f);
-  const float l = fminf(fmaxf(rest * high, 0.0f), 1.0f);
+  const float q = limited((1.0f - part) * high, 0.0f, 1.0f);
+  const float t = limited((part + rest) * high, 0.0f, 1.0f);
+  const float l = limited(rest * high, 0.0f, 1.0f);
   const float red = sector == 0 || sector == 5 ? high : sector == 1 ? q : sector == 4 ? t : l;
   const float green = sector == 1 || sector == 2 ? high : sector == 3 ? q : sector == 0 ? t : l;
   const float blue = sector == 3 || sector == 4 ? high : sector == 5 ? q : sector == 2 ? t : l;

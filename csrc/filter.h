@@ -62,8 +62,8 @@ struct Blur {
   const BlurKernel* kernel;
 
   GPUAUG_HOST_DEVICE Pixel tap(int x, int y, int offset) const {
-    if constexpr (kVertical) return image.at(x, bordered(y + offset, image.height, kReflect101));
-    return image.at(bordered(x + offset, image.width, kReflect101), y);
+    if constexpr (kVertical) return image.at(x, border_index(y + offset, image.height, kReflect101));
+    return image.at(border_index(x + offset, image.width, kReflect101), y);
   }
 
   GPUAUG_HOST_DEVICE Pixel operator()(int x, int y) const {

@@ -59,7 +59,7 @@ struct Point {
 };
 
 // Far outside is outside: keeps the conversion to int defined, for NaN too.
-GPUAUG_HOST_DEVICE float bounded(float v) { return fminf(fmaxf(v, -1.0e6f), 1.0e6f); }
+GPUAUG_HOST_DEVICE float bounded(float v) { return limited(v, -1.0e6f, 1.0e6f); }
 
 GPUAUG_HOST_DEVICE Point source_of(const Warp& w, int column, int row) {
   const float x = static_cast<float>(column) + 0.5f, y = static_cast<float>(row) + 0.5f;
@@ -74,7 +74,7 @@ GPUAUG_HOST_DEVICE Point source_of(const Warp& w, int column, int row) {
 }
 
 // The index that a border mode puts in the place of i; `constant` leaves it, for the caller to test.
-GPUAUG_OUT_OF_LINE int bordered(int i, int size, int border) {
+GPUAUG_OUT_OF_LINE int border_index(int i, int size, int border) {
   if (i >= 0 && i < size) return i;
   switch (border) {
     case kReplicate:
@@ -105,7 +105,7 @@ GPUAUG_HOST_DEVICE bool inside(const Image& image, int x, int y) {
 GPUAUG_HOST_DEVICE Pixel tap(const Image& image, const Warp& w, int x, int y) {
   if (inside(image, x, y)) return image.at(x, y);
   if (w.border == kConstant) return w.fill;
-  return image.at(bordered(x, image.width, w.border), bordered(y, image.height, w.border));
+  return image.at(border_index(x, image.width, w.border), border_index(y, image.height, w.border));
 }
 
 GPUAUG_HOST_DEVICE float lerp(float weight, int from, int to) {

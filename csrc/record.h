@@ -95,7 +95,7 @@ enum Opcode : int32_t {
 
 
 
-enum Border : int32_t { kConstant = 0, kReplicate = 1, kReflect = 2, kReflect101 = 3, kPil = 4 };
+enum RecordBorder : int32_t { kConstant = 0, kReplicate = 1, kReflect = 2, kReflect101 = 3, kPil = 4 };
 
 enum OpFlag : int32_t {
   kOpFlagChainEnd = 1,  // the op is the last of its AugMix chain

@@ -111,9 +111,15 @@ class Normalize:
         object.__setattr__(self, "std", std)
 
 
-def _check_pixel(name: str, value: tuple[int, int, int]) -> None:
-    _require(len(value) == 3 and all(isinstance(v, int) and 0 <= v <= 255 for v in value), name,
+def _check_probability(name: str, value: float) -> None:
+    _require(_is_number(value) and 0.0 <= value <= 1.0, name, "must be a probability in 0..1", value)
+
+
+def _pixel(name: str, value: Sequence[int]) -> tuple[int, ...]:
+    listed = isinstance(value, Sequence) and not isinstance(value, str)
+    _require(listed and len(value) == 3 and all(isinstance(v, int) and 0 <= v <= 255 for v in value), name,
              "must be three integers in 0..255", value)  # fmt: skip
+    return tuple(value)
 
 
 def _check_warp_interpolation(name: str, value: str) -> None:
@@ -148,7 +154,7 @@ class RandAugment:
         _require(0 <= self.magnitude < self.num_magnitude_bins, "RandAugment.magnitude",
                  f"must be in 0..{self.num_magnitude_bins - 1}", self.magnitude)  # fmt: skip
         _check_warp_interpolation("RandAugment.interpolation", self.interpolation)
-        _check_pixel("RandAugment.fill", self.fill)
+        object.__setattr__(self, "fill", _pixel("RandAugment.fill", self.fill))
 
 
 @dataclass(frozen=True)
@@ -170,7 +176,7 @@ class AutoAugment:
         _require(self.policy in AUTOAUGMENT_POLICIES, "AutoAugment.policy", f"must be one of {AUTOAUGMENT_POLICIES}",
                  self.policy)  # fmt: skip
         _check_warp_interpolation("AutoAugment.interpolation", self.interpolation)
-        _check_pixel("AutoAugment.fill", self.fill)
+        object.__setattr__(self, "fill", _pixel("AutoAugment.fill", self.fill))
 
 
 @dataclass(frozen=True)
@@ -178,21 +184,21 @@ class TrivialAugmentWide:
     """One op at a random magnitude from a wide range (torchvision's `TrivialAugmentWide`).
 
     Attributes:
-        num_magnitude_bins: steps of the magnitude scale, at least 2.
+        bins: steps of the magnitude scale, at least 2.
         interpolation: of the warps.
         fill: of uncovered pixels, three integers in 0..255.
     """
 
-    num_magnitude_bins: int = 31
+    bins: int = 31
     interpolation: Interpolation = "nearest"
     fill: tuple[int, int, int] = (0, 0, 0)
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        _require(self.num_magnitude_bins >= 2, "TrivialAugmentWide.num_magnitude_bins", "must be at least 2",
-                 self.num_magnitude_bins)  # fmt: skip
+        _require(self.bins >= 2, "TrivialAugmentWide.bins", "must be at least 2",
+                 self.bins)  # fmt: skip
         _check_warp_interpolation("TrivialAugmentWide.interpolation", self.interpolation)
-        _check_pixel("TrivialAugmentWide.fill", self.fill)
+        object.__setattr__(self, "fill", _pixel("TrivialAugmentWide.fill", self.fill))
 
 
 @dataclass(frozen=True)
@@ -224,7 +230,7 @@ class AugMix:
         _require(self.chain_depth in (-1, 1, 2, 3), "AugMix.chain_depth", "must be -1, 1, 2 or 3", self.chain_depth)
         _require(0 < self.alpha < float("inf"), "AugMix.alpha", "must be above 0 and finite", self.alpha)
         _check_warp_interpolation("AugMix.interpolation", self.interpolation)
-        _check_pixel("AugMix.fill", self.fill)
+        object.__setattr__(self, "fill", _pixel("AugMix.fill", self.fill))
 
 
 def _jitter_range(
@@ -262,7 +268,7 @@ class ColorJitter:
     def __post_init__(self) -> None:
         """Validate every field."""
         self.ranges()
-        _require(0 <= self.probability <= 1, "ColorJitter.probability", "must be in 0..1", self.probability)
+        _check_probability("ColorJitter.probability", self.probability)
 
     def ranges(self) -> tuple[tuple[float, float], ...]:
         """The ranges of the three factors and of the turn."""
@@ -293,8 +299,8 @@ class GaussianBlur:
         """Validate every field."""
         _require(self.kernel_size % 2 == 1 and 1 <= self.kernel_size <= 63, "GaussianBlur.kernel_size",
                  "must be odd and in 1..63", self.kernel_size)  # fmt: skip
-        object.__setattr__(self, "sigma", _range("GaussianBlur.sigma", self.sigma, 1000.0))
-        _require(0 <= self.probability <= 1, "GaussianBlur.probability", "must be in 0..1", self.probability)
+        object.__setattr__(self, "sigma", _range("GaussianBlur.sigma", self.sigma, 1000))
+        _check_probability("GaussianBlur.probability", self.probability)
 
 
 @dataclass(frozen=True)
@@ -317,12 +323,12 @@ class RandomErasing:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        _require(0 <= self.probability <= 1, "RandomErasing.probability", "must be in 0..1", self.probability)
-        object.__setattr__(self, "scale", _range("RandomErasing.scale", self.scale, 1.0))
+        _check_probability("RandomErasing.probability", self.probability)
+        object.__setattr__(self, "scale", _range("RandomErasing.scale", self.scale, 1))
         object.__setattr__(self, "ratio", _range("RandomErasing.ratio", self.ratio))
         _require(self.mode in ERASE_MODES, "RandomErasing.mode", f"must be one of {ERASE_MODES}", self.mode)
-        _require(len(self.value) == 3 and all(abs(v) < float("inf") for v in self.value), "RandomErasing.value",
-                 "must be three finite numbers", self.value)  # fmt: skip
+        value = _numbers("RandomErasing.value", self.value, 3, "must be three finite numbers")
+        object.__setattr__(self, "value", value)
 
 
 @dataclass(frozen=True)
@@ -352,11 +358,14 @@ class Mix:
                      getattr(self, name))  # fmt: skip
         _require(self.mixup_alpha > 0 or self.cutmix_alpha > 0, "Mix", "must have an alpha above 0", self.mixup_alpha)
         for name in ("probability", "switch_probability"):
-            _require(0 <= getattr(self, name) <= 1, f"Mix.{name}", "must be in 0..1", getattr(self, name))
+            _check_probability(f"Mix.{name}", getattr(self, name))
         _require(self.mode in MIX_MODES, "Mix.mode", f"must be one of {MIX_MODES}", self.mode)
 
 
 AutoPolicy = RandAugment | AutoAugment | TrivialAugmentWide | AugMix
+NAMED_POLICIES: dict[str, AutoPolicy] = {
+    policy.__class__.__name__: policy for policy in (RandAugment(), AutoAugment(), TrivialAugmentWide(), AugMix())
+}
 
 
 @dataclass(frozen=True)
@@ -368,7 +377,8 @@ class TrainRecipe:
         hflip: probability of a horizontal flip, 0..1.
         vflip: probability of a vertical flip, 0..1.
         auto: a policy of random ops: `RandAugment`, `AutoAugment`, `TrivialAugmentWide` or `AugMix` in torchvision's
-            definitions, or a string in timm's: "rand-m9-mstd0.5-inc1", "v0", "original-mstd0.5", "3a", "augmix-m5-w3".
+            definitions, or the name of one for its defaults; or a string in timm's definitions: "rand-m9-mstd0.5-inc1",
+            "v0", "original-mstd0.5", "3a", "augmix-m5-w3".
         color_jitter: random brightness, contrast, saturation and hue; not together with AugMix.
         grayscale: probability of turning the image grey, 0..1.
         blur: Gaussian blur.
@@ -405,19 +415,21 @@ class TrainRecipe:
         """Validate every field."""
         _check_step("TrainRecipe.crop", self.crop, RandomResizedCrop)
         for name in ("hflip", "vflip", "grayscale"):
-            value = getattr(self, name)
-            _require(_is_number(value) and 0.0 <= value <= 1.0, f"TrainRecipe.{name}", "must be a probability in 0..1",
-                     value)  # fmt: skip
+            _check_probability(f"TrainRecipe.{name}", getattr(self, name))
         _check_step("TrainRecipe.normalize", self.normalize, Normalize)
         _check_switch("TrainRecipe.exif_orientation", self.exif_orientation)
-        for name, kind in (("color_jitter", ColorJitter), ("blur", GaussianBlur), ("erasing", RandomErasing),
-                           ("mix", Mix)):  # fmt: skip
-            _check_step(f"TrainRecipe.{name}", getattr(self, name), kind)
+        _check_step("TrainRecipe.color_jitter", self.color_jitter, ColorJitter)
+        _check_step("TrainRecipe.blur", self.blur, GaussianBlur)
+        _check_step("TrainRecipe.erasing", self.erasing, RandomErasing)
+        _check_step("TrainRecipe.mix", self.mix, Mix)
+        _require(self.auto is None or isinstance(self.auto, AutoPolicy | str), "TrainRecipe.auto",
+                 "must be a policy, a timm string or None", self.auto)  # fmt: skip
         if isinstance(self.auto, str):
-            _require(TIMM_POLICY.fullmatch(self.auto) is not None, "TrainRecipe.auto",
-                     "must be a timm policy such as 'rand-m9-mstd0.5-inc1', 'v0', 'original', '3a' or 'augmix-m5'",
+            known = self.auto in NAMED_POLICIES or TIMM_POLICY.fullmatch(self.auto) is not None
+            _require(known, "TrainRecipe.auto",
+                     f"must be one of {tuple(NAMED_POLICIES)} or a timm policy such as 'rand-m9-mstd0.5-inc1'",
                      self.auto)  # fmt: skip
-        if isinstance(self.auto, AugMix) or (isinstance(self.auto, str) and self.auto.startswith("augmix")):
+        if isinstance(self.auto, AugMix) or (isinstance(self.auto, str) and self.auto.lower().startswith("augmix")):
             _require(self.color_jitter is None and self.grayscale == 0 and self.blur is None, "TrainRecipe.auto",
                      "must not be AugMix together with color_jitter, grayscale or blur", self.auto)  # fmt: skip
 

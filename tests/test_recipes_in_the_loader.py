@@ -93,7 +93,7 @@ def test_another_recipe_is_another_picture_and_evaluation_has_none(folder: Path)
 
 
 def test_pairing_needs_an_even_batch(folder: Path) -> None:
-    with pytest.raises(ValueError, match=r"batch_size must be even for train_recipe\.mix, .*got 3"):
+    with pytest.raises(ValueError, match=r"train_recipe\.mix pairs the images .* batch_size must be even, got 3"):
         module(folder, RECIPES["mix"], batch_size=3)
 
 

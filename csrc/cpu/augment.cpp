@@ -10,6 +10,17 @@
 #include <type_traits>
 #include <vector>
 
+// On x86 this file is compiled twice (augment_fma.cpp): the rounding of fmaf is a function call on the oldest CPUs and an
+// instruction on the others. The results are the same.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__)
+#define GPUAUG_HAVE_FMA_COPY
+namespace gpuaug_fma {
+torch::stable::Tensor augment(const torch::stable::Tensor& x, const torch::stable::Tensor& params, std::vector<double> mean,
+                              std::vector<double> std, torch::headeronly::ScalarType dtype, bool channels_last,
+                              int64_t chains);
+}
+#endif
+
 namespace gpuaug {
 namespace {
 
@@ -290,7 +301,7 @@ void finish_rows(const Batch& batch) {
   });
 }
 
-Tensor augment(const Tensor& x, const Tensor& params, std::vector<double> mean, std::vector<double> std, ScalarType dtype,
+Tensor augment_here(const Tensor& x, const Tensor& params, std::vector<double> mean, std::vector<double> std, ScalarType dtype,
                bool channels_last, int64_t chains) {
   const AugmentCall call = prepare_augment("augment", x, params, mean, std, dtype, channels_last, chains);
   if (call.out.numel() == 0) return call.out;
@@ -305,6 +316,8 @@ Tensor augment(const Tensor& x, const Tensor& params, std::vector<double> mean, 
   dispatch_output_type(dtype, [&](auto zero) { finish_rows<decltype(zero)>(batch); });
   return call.out;
 }
+
+#if !defined(GPUAUG_FMA_COPY)
 
 std::string record_layout() {
   std::ostringstream text;
@@ -324,11 +337,36 @@ std::string record_layout() {
   return text.str();
 }
 
+#if defined(GPUAUG_HAVE_FMA_COPY)
+Tensor augment(const Tensor& x, const Tensor& params, std::vector<double> mean, std::vector<double> std, ScalarType dtype,
+               bool channels_last, int64_t chains) {
+  static const bool has_fma = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+  if (has_fma) {
+    return gpuaug_fma::augment(x, params, std::move(mean), std::move(std), dtype, channels_last, chains);
+  }
+  return augment_here(x, params, std::move(mean), std::move(std), dtype, channels_last, chains);
+}
+#else
+constexpr auto augment = augment_here;
+#endif
+
+#endif  // !GPUAUG_FMA_COPY
+
 }  // namespace
+
+#if defined(GPUAUG_FMA_COPY)
+Tensor augment(const Tensor& x, const Tensor& params, std::vector<double> mean, std::vector<double> std, ScalarType dtype,
+               bool channels_last, int64_t chains) {
+  return augment_here(x, params, std::move(mean), std::move(std), dtype, channels_last, chains);
+}
+#endif
+
 }  // namespace gpuaug
 
+#if !defined(GPUAUG_FMA_COPY)
 STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CPU, m) { m.impl("augment", TORCH_BOX(&gpuaug::augment)); }
 
 STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CompositeExplicitAutograd, m) {
   m.impl("record_layout", TORCH_BOX(&gpuaug::record_layout));
 }
+#endif

@@ -14,10 +14,10 @@ namespace gpuaug {
 namespace {
 
 constexpr int kResizeThreads = 256;
-constexpr int kStrip = 16;                // output rows a block
-constexpr int kColumnWeights = 4 * 1024;  // in shared memory
+constexpr int kStrip = 8;                 // output rows a block
+constexpr int kColumnWeights = 2 * 1024;  // in shared memory, which is 64 KB a block on the smallest cards
 constexpr int kRowWeights = 32;           // in shared memory, of each output row
-constexpr int kMiddle = 16 * 1024;        // values filtered along x
+constexpr int kMiddle = 12800;            // values filtered along x
 constexpr int kListImages = 200;          // descriptors that fit a kernel's arguments
 
 struct ListImages {
@@ -32,6 +32,8 @@ struct ResizeShared {
   float column_weight[kColumnWeights];  // [tap][column]
   float middle[kMiddle];                // [source row][column][channel]
 };
+
+static_assert(sizeof(ResizeShared) <= 64 * 1024);
 
 template <typename Images>
 struct ResizeLaunch {

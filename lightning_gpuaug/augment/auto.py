@@ -13,7 +13,7 @@ from lightning_gpuaug.augment.policies import Words, autoaugment_table, policy_w
 from lightning_gpuaug.augment.slots import Slot
 from lightning_gpuaug.augment.timm_policies import TimmPolicy
 from lightning_gpuaug.ops.record import CHAIN_END
-from lightning_gpuaug.recipe import AugMix, AutoAugment, AutoPolicy, RandAugment, TrivialAugmentWide
+from lightning_gpuaug.recipe import NAMED_POLICIES, AugMix, AutoAugment, AutoPolicy, RandAugment, TrivialAugmentWide
 
 _DEEPEST = 3
 
@@ -46,6 +46,8 @@ def auto_program(
         mean: of the normalisation; the fill of timm's policies.
         draw_at: the samples' uniform numbers.
     """
+    if isinstance(policy, str) and policy in NAMED_POLICIES:
+        policy = NAMED_POLICIES[policy]
     if isinstance(policy, str):
         return _timm(timm_policies.parse(policy), n, height, width, mean, draw_at)
     table = policy_words(policy, height, width)

@@ -189,7 +189,9 @@ def ops_of(policy: Torchvision) -> tuple[str, ...]:
 def policy_words(policy: Torchvision, height: int, width: int) -> Words:
     """Every op of a policy at every magnitude: (ops, bins, 2, 3) int32; the third axis is the sign, plus first."""
     wide = isinstance(policy, TrivialAugmentWide)
-    bins = policy.num_magnitude_bins if isinstance(policy, RandAugment | TrivialAugmentWide) else 10
+    bins = policy.num_magnitude_bins if isinstance(policy, RandAugment) else 10
+    if isinstance(policy, TrivialAugmentWide):
+        bins = policy.bins
     bits = _posterize_bits(4, 4) if isinstance(policy, AugMix) else _posterize_bits(8, 6 if wide else 4)
     table = []
     for name in ops_of(policy):

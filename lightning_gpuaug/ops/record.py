@@ -86,6 +86,9 @@ class Opcode(enum.IntEnum):
 PARAMETERS = (0, 2, 1, 1, 2, 6, 8, 1, 2, 2, 1, 1, 1, 2, 0, 2, 0, 0, 1, 0, 2, 12)
 """Words of parameters that follow an opcode's head word."""
 
+INTEGER_PARAMETERS = ((Opcode.POSTERIZE, 0), (Opcode.BLUR, 1))
+"""(opcode, position) of the parameters that are integers; the others are floats."""
+
 INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
 BORDERS = ("constant", "replicate", "reflect", "reflect101", "pil")
 
@@ -99,7 +102,7 @@ class Op(NamedTuple):
 
     Attributes:
         opcode: what to do.
-        parameters: floats, or ints where the opcode says so.
+        parameters: numbers; integers where INTEGER_PARAMETERS says so.
         interpolation: of a warp: "nearest", "bilinear" or "bicubic".
         border: of a warp: "constant", "replicate", "reflect", "reflect101" or "pil".
         flags: CHAIN_END, PIL_GRAY or their sum.
@@ -134,7 +137,8 @@ def program_words(program: Sequence[Op]) -> list[int]:
         if len(op.parameters) != PARAMETERS[op.opcode]:
             raise ValueError(f"{op.opcode.name} takes {PARAMETERS[op.opcode]} parameters, got {len(op.parameters)}")
         words.append(head_word(op.opcode, op.interpolation, op.border, op.flags))
-        words += [value if isinstance(value, int) else float_word(value) for value in op.parameters]
+        for i, value in enumerate(op.parameters):
+            words.append(int(value) if (op.opcode, i) in INTEGER_PARAMETERS else float_word(value))
     if len(words) > PROGRAM_WORDS:
         raise ValueError(f"a program has room for {PROGRAM_WORDS} words, got {len(words)}")
     return words + [0] * (PROGRAM_WORDS - len(words))

@@ -315,6 +315,12 @@ def test_images_a_sample_needs():
         assert sampled(recipe, np.arange(3)).chains == expected.get(name, 1)
 
 
+def test_a_policy_by_its_name_has_its_defaults():
+    for name, policy in (("TrivialAugmentWide", TrivialAugmentWide()), ("AugMix", AugMix())):
+        by_name, by_value = (sampled(TrainRecipe(auto=auto), np.arange(8)) for auto in (name, policy))
+        assert np.array_equal(by_name.records, by_value.records)
+
+
 def test_an_empty_batch():
     for recipe in RECIPES.values():
         assert sampled(recipe, np.arange(0)).records.shape == (0, rec.WORDS)
@@ -342,14 +348,14 @@ BAD_FIELDS = [
     (lambda: RandAugment(magnitude=31), r"RandAugment.magnitude must be in 0\.\.30, got 31"),
     (lambda: RandAugment(fill=(0, 0, 300)), r"RandAugment.fill must be three integers in 0\.\.255, got \(0, 0, 300\)"),
     (lambda: AutoAugment("imagenet21k"), "AutoAugment.policy must be one of .*, got 'imagenet21k'"),
-    (lambda: TrivialAugmentWide(1), "TrivialAugmentWide.num_magnitude_bins must be at least 2, got 1"),
+    (lambda: TrivialAugmentWide(1), "TrivialAugmentWide.bins must be at least 2, got 1"),
     (lambda: AugMix(mixture_width=4), r"AugMix.mixture_width must be in 1\.\.3, got 4"),
     (lambda: AugMix(alpha=0.0), "AugMix.alpha must be above 0 and finite, got 0.0"),
     (lambda: ColorJitter(brightness=-0.1), "ColorJitter.brightness must be in .*, got -0.1"),
     (lambda: ColorJitter(hue=0.6), r"ColorJitter.hue must be in 0\.\.0.5 or a pair, got 0.6"),
     (lambda: ColorJitter(contrast=(0.9, 0.5)), r"ColorJitter.contrast must be .* a ≤ b .*, got \(0.9, 0.5\)"),
     (lambda: GaussianBlur(kernel_size=4), r"GaussianBlur.kernel_size must be odd and in 1\.\.63, got 4"),
-    (lambda: RandomErasing(probability=1.5), r"RandomErasing.probability must be in 0\.\.1, got 1.5"),
+    (lambda: RandomErasing(probability=1.5), r"RandomErasing.probability must be a probability in 0\.\.1, got 1.5"),
     (lambda: RandomErasing(mode="random"), "RandomErasing.mode must be one of .*, got 'random'"),
     (lambda: Mix(0.0, 0.0), "Mix must have an alpha above 0"),
     (lambda: Mix(mode="pair"), "Mix.mode must be one of .*, got 'pair'"),

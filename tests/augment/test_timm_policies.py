@@ -85,7 +85,7 @@ def test_bad_strings(text, message):
 
 
 def test_a_recipe_refuses_what_is_no_policy():
-    with pytest.raises(ValueError, match=r"TrainRecipe\.auto must be a timm policy such as .*, got 'randaugment'"):
+    with pytest.raises(ValueError, match=r"TrainRecipe\.auto must be one of .* or a timm policy .*, got 'randaugment'"):
         TrainRecipe(auto="randaugment")
 
 
