@@ -366,7 +366,7 @@ class ImageDataModule(pl.LightningDataModule):
         place, training = self._require_place(stage), stage == "train"
         device = self._decodes_on(place)
         cores = len(os.sched_getaffinity(0)) // place.local_world
-        most = threads_enough(place.device.index) if self.decode_device == "gpu" else 16
+        most = threads_enough(place.device.index) if device == "gpu" else 16
         threads = max(1, min(most, cores)) if self.num_threads == "auto" else self.num_threads
         return Decoding(
             recipe=self.train_recipe if training else self.eval_recipe,
