@@ -9,6 +9,23 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
       "normalize(Tensor x, float[] mean, float[] std, Tensor? flip=None, ScalarType dtype=float, "
       "bool channels_last=True) -> Tensor");
   m.def(
+      "nms_padded(Tensor boxes, Tensor scores, Tensor? classes, float iou_threshold, int max_out) -> (Tensor, Tensor)");
+  m.def(
+      "soft_nms_padded(Tensor boxes, Tensor scores, float iou_threshold, int method, float sigma, float min_score) -> "
+      "(Tensor, Tensor, Tensor)");
+  m.def(
+      "roi_align(Tensor x, Tensor rois, SymInt out_h, SymInt out_w, float spatial_scale, int sampling_ratio, "
+      "bool aligned) -> Tensor");
+  m.def(
+      "roi_align_backward(Tensor grad, Tensor rois, SymInt images, SymInt height, SymInt width, float spatial_scale, "
+      "int sampling_ratio, bool aligned, bool channels_last) -> Tensor");
+  m.def(
+      "warp(Tensor x, Tensor matrix, SymInt out_h, SymInt out_w, int interpolation, int border, float[] fill, "
+      "bool half_pixel) -> Tensor");
+  m.def(
+      "warp_backward(Tensor grad, Tensor matrix, SymInt height, SymInt width, int interpolation, int border, "
+      "bool half_pixel, bool channels_last) -> Tensor");
+  m.def(
       "resize_packed(Tensor data, Tensor offsets, Tensor sizes, int height, int width, float[] mean, float[] std, "
       "Tensor? flip=None, ScalarType dtype=float, bool channels_last=True, int interpolation=1, bool antialias=True) "
       "-> Tensor");

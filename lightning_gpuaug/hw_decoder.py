@@ -33,6 +33,8 @@ def threads_enough(device_id: int | None) -> int:
     more threads compete with the training thread for the driver: 4 threads feed an H200 at its full decoding rate.
     Other GPUs leave JPEG's entropy decoding to the CPU.
     """
+    if not torch.cuda.is_available():
+        return 16
     major, minor = torch.cuda.get_device_capability(device_id)
     return 4 if (major, minor) in ((8, 0), (9, 0)) or major == 10 else 16
 

@@ -19,6 +19,14 @@ inline cudaStream_t current_stream(const Tensor& t) {
 
 inline void check_launch(const char* op) {
   const cudaError_t error = cudaGetLastError();
+  if (error == cudaErrorNoKernelImageForDevice) {
+    int device = 0, major = 0, minor = 0;
+    cudaGetDevice(&device);
+    cudaDeviceGetAttribute(&major, cudaDevAttrComputeCapabilityMajor, device);
+    cudaDeviceGetAttribute(&minor, cudaDevAttrComputeCapabilityMinor, device);
+    fail(op, ": the CUDA kernels are built for compute capabilities ", GPUAUG_CUDA_ARCHS_TEXT, ", this GPU has ", major, ".",
+         minor, "; rebuild with GPUAUG_CUDA_ARCHS=", major, minor);
+  }
   if (error != cudaSuccess) fail(op, ": CUDA kernel launch failed: ", cudaGetErrorString(error));
 }
 

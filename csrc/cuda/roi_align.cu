@@ -1,0 +1,323 @@
+// roi_align on CUDA.
+//
+// NCHW: a thread makes one bin of eight channels, so the geometry of a sample is worked out once for eight channels and 32
+// independent loads are under way. channels_last: a thread makes one bin of 16 bytes of channels, neighbouring threads
+// neighbouring channels, so every load of a warp is one contiguous run. Nothing is copied to another layout.
+// A region that is not finite or names no image gives NaN: an exception would need a wait for the device.
+#include <torch/csrc/stable/library.h>
+
+#include <algorithm>
+
+#include "../roi_align.h"
+#include "launch.h"
+
+namespace gpuaug {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int kPlanes = 8;
+
+struct Shape {
+  int64_t count, images, channels;
+  int32_t height, width;
+  RoiOptions options;
+  unsigned blocks_per_roi;
+  FastDivide by_inner;  // bins (NCHW) or packs of channels (channels_last): the faster running half of an item
+  FastDivide by_out_w;
+
+  __host__ __device__ int64_t plane() const { return int64_t{height} * width; }
+  __host__ __device__ int32_t bins() const { return options.out_h * options.out_w; }
+};
+
+// Where the thread works: a region, and outer * (inner count) + inner in it.
+struct Item {
+  int64_t region;
+  int32_t outer, inner;
+
+  __device__ explicit Item(const Shape& shape) : region(blockIdx.x / shape.blocks_per_roi) {
+    const uint32_t index = (blockIdx.x % shape.blocks_per_roi) * kThreads + threadIdx.x;
+    outer = static_cast<int32_t>(shape.by_inner(index));
+    inner = static_cast<int32_t>(index - outer * shape.by_inner.divisor);
+  }
+};
+
+// Calls body(pixels, weights) until every pixel of a bin had its weight, four pixels at a time; a weight of 0 is no pixel.
+// Bins of at most 2 x 2 samples have each pixel once: samples closer than a pixel share some.
+template <typename Body>
+__device__ __forceinline__ void for_each_pixel(const Roi<float>& roi, const Shape& shape, int32_t bin, const Body& body) {
+  const int32_t ph = static_cast<int32_t>(shape.by_out_w(bin)), pw = bin - ph * shape.options.out_w;
+  if (roi.y.grid <= 2 && roi.x.grid <= 2) {
+    const MergedTaps<float> y(roi.y, ph, shape.height), x(roi.x, pw, shape.width);
+#pragma unroll
+    for (int r = 0; r < 4; ++r) {
+      if (y.weight[r] == 0.0f) continue;
+      const int64_t row = int64_t{y.at[r]} * shape.width;
+      const int64_t pixels[4] = {row + x.at[0], row + x.at[1], row + x.at[2], row + x.at[3]};
+      const float weights[4] = {y.weight[r] * x.weight[0], y.weight[r] * x.weight[1], y.weight[r] * x.weight[2],
+                                y.weight[r] * x.weight[3]};
+      body(pixels, weights);
+    }
+    return;
+  }
+  int32_t y_begin, y_end, x_begin, x_end;
+  roi.y.range(ph, shape.height, y_begin, y_end);
+  roi.x.range(pw, shape.width, x_begin, x_end);
+  for (int32_t iy = y_begin; iy < y_end; ++iy) {
+    AxisTap<float> y;
+    if (!axis_tap(roi.y.sample(ph, iy), shape.height, y)) continue;
+    const int64_t top = int64_t{y.low} * shape.width, bottom = int64_t{y.high} * shape.width;
+    for (int32_t ix = x_begin; ix < x_end; ++ix) {
+      AxisTap<float> x;
+      if (!axis_tap(roi.x.sample(pw, ix), shape.width, x)) continue;
+      const int64_t pixels[4] = {top + x.low, top + x.high, bottom + x.low, bottom + x.high};
+      const float weights[4] = {y.low_weight * x.low_weight, y.low_weight * x.high_weight, y.high_weight * x.low_weight,
+                                y.high_weight * x.high_weight};
+      body(pixels, weights);
+    }
+  }
+}
+
+__device__ __forceinline__ float not_a_number() { return __int_as_float(0x7fc00000); }
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) pool_planes(const T* __restrict__ x, const float* __restrict__ rois,
+                                                        T* __restrict__ out, const Shape shape) {
+  const Item item(shape);
+  const int32_t bins = shape.bins(), bin = item.inner;
+  const int64_t channel = int64_t{item.outer} * kPlanes;
+  if (channel >= shape.channels) return;
+  const int32_t planes = static_cast<int32_t>(min(int64_t{kPlanes}, shape.channels - channel));
+  const Roi<float> roi = make_roi(rois + 5 * item.region, shape.images, shape.options);
+  const int64_t plane = shape.plane();
+  const T* first = x + (roi.batch * shape.channels + channel) * plane;
+  float sum[kPlanes] = {};
+  if (roi.good) {
+    for_each_pixel(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
+#pragma unroll
+      for (int c = 0; c < kPlanes; ++c) {
+        if (c < planes) {
+          const T* from = first + c * plane;
+#pragma unroll
+          for (int t = 0; t < 4; ++t) {
+            if (weights[t] != 0.0f) sum[c] = fmaf(weights[t], static_cast<float>(__ldg(from + pixels[t])), sum[c]);
+          }
+        }
+      }
+    });
+  }
+  const float factor = roi.good ? roi.mean_factor : not_a_number();
+  T* to = out + (item.region * shape.channels + channel) * bins + bin;
+#pragma unroll
+  for (int c = 0; c < kPlanes; ++c) {
+    if (c < planes) to[int64_t{c} * bins] = static_cast<T>(sum[c] * factor);
+  }
+}
+
+template <typename T, int kCount>
+struct alignas(sizeof(T) * kCount) Pack {
+  T value[kCount];
+};
+
+template <typename T, int kCount>
+__global__ void __launch_bounds__(kThreads) pool_pixels(const T* __restrict__ x, const float* __restrict__ rois,
+                                                        T* __restrict__ out, const Shape shape) {
+  using Values = Pack<T, kCount>;
+  const Item item(shape);
+  const int32_t bin = item.outer;
+  const int64_t channel = int64_t{item.inner} * kCount;
+  if (bin >= shape.bins()) return;
+  const Roi<float> roi = make_roi(rois + 5 * item.region, shape.images, shape.options);
+  const T* first = x + roi.batch * shape.channels * shape.plane() + channel;
+  float sum[kCount] = {};
+  if (roi.good) {
+    for_each_pixel(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
+      Values v[4];
+#pragma unroll
+      for (int t = 0; t < 4; ++t) {
+        if (weights[t] != 0.0f) v[t] = *reinterpret_cast<const Values*>(first + pixels[t] * shape.channels);
+      }
+#pragma unroll
+      for (int t = 0; t < 4; ++t) {
+        if (weights[t] == 0.0f) continue;
+#pragma unroll
+        for (int c = 0; c < kCount; ++c) sum[c] = fmaf(weights[t], static_cast<float>(v[t].value[c]), sum[c]);
+      }
+    });
+  }
+  const float factor = roi.good ? roi.mean_factor : not_a_number();
+  Values result;
+#pragma unroll
+  for (int c = 0; c < kCount; ++c) result.value[c] = static_cast<T>(sum[c] * factor);
+  *reinterpret_cast<Values*>(out + (item.region * shape.bins() + bin) * shape.channels + channel) = result;
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads) spread_planes(const T* __restrict__ grad, const float* __restrict__ rois,
+                                                          float* __restrict__ summed, const Shape shape) {
+  const Item item(shape);
+  const int32_t bins = shape.bins(), bin = item.inner;
+  const int64_t channel = int64_t{item.outer} * kPlanes;
+  if (channel >= shape.channels) return;
+  const int32_t planes = static_cast<int32_t>(min(int64_t{kPlanes}, shape.channels - channel));
+  const Roi<float> roi = make_roi(rois + 5 * item.region, shape.images, shape.options);
+  if (!roi.good) return;
+  const int64_t plane = shape.plane();
+  const T* from = grad + (item.region * shape.channels + channel) * bins + bin;
+  float g[kPlanes];
+#pragma unroll
+  for (int c = 0; c < kPlanes; ++c) {
+    g[c] = c < planes ? static_cast<float>(__ldg(from + int64_t{c} * bins)) * roi.mean_factor : 0.0f;
+  }
+  float* first = summed + (roi.batch * shape.channels + channel) * plane;
+  for_each_pixel(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
+#pragma unroll
+    for (int c = 0; c < kPlanes; ++c) {
+      if (c < planes) {
+        float* to = first + c * plane;
+#pragma unroll
+        for (int t = 0; t < 4; ++t) {
+          if (weights[t] != 0.0f) atomicAdd(to + pixels[t], weights[t] * g[c]);
+        }
+      }
+    }
+  });
+}
+
+template <int kCount>
+__device__ __forceinline__ void add_to(float* to, const float (&values)[kCount], float weight) {
+#if __CUDA_ARCH__ >= 900
+  constexpr bool kVector = kCount == 4;
+#else
+  constexpr bool kVector = false;
+#endif
+  if constexpr (kVector) {
+#if __CUDA_ARCH__ >= 900
+    atomicAdd(reinterpret_cast<float4*>(to),
+              make_float4(weight * values[0], weight * values[1], weight * values[2], weight * values[3]));
+#endif
+  } else {
+#pragma unroll
+    for (int c = 0; c < kCount; ++c) atomicAdd(to + c, weight * values[c]);
+  }
+}
+
+template <typename T, int kCount>
+__global__ void __launch_bounds__(kThreads) spread_pixels(const T* __restrict__ grad, const float* __restrict__ rois,
+                                                          float* __restrict__ summed, const Shape shape) {
+  const Item item(shape);
+  const int32_t bin = item.outer;
+  const int64_t channel = int64_t{item.inner} * kCount;
+  if (bin >= shape.bins()) return;
+  const Roi<float> roi = make_roi(rois + 5 * item.region, shape.images, shape.options);
+  if (!roi.good) return;
+  const auto from = *reinterpret_cast<const Pack<T, kCount>*>(
+      grad + (item.region * shape.bins() + bin) * shape.channels + channel);
+  float g[kCount];
+#pragma unroll
+  for (int c = 0; c < kCount; ++c) g[c] = static_cast<float>(from.value[c]) * roi.mean_factor;
+  float* first = summed + roi.batch * shape.channels * shape.plane() + channel;
+  for_each_pixel(roi, shape, bin, [&](const int64_t(&pixels)[4], const float(&weights)[4]) {
+#pragma unroll
+    for (int t = 0; t < 4; ++t) {
+      if (weights[t] != 0.0f) add_to(first + pixels[t] * shape.channels, g, weights[t]);
+    }
+  });
+}
+
+// Fills in how items are counted: outer * inner of them a region. Gives the grid.
+unsigned grid_for(Shape& shape, int64_t outer, int64_t inner) {
+  const int64_t per_roi = (outer * inner + kThreads - 1) / kThreads;
+  if (outer * inner > INT32_MAX - kThreads || per_roi * shape.count > INT32_MAX) {
+    fail("roi_align: too many values for one call: ", shape.count, " regions of ", shape.channels, " channels");
+  }
+  shape.blocks_per_roi = static_cast<unsigned>(per_roi);
+  shape.by_inner = FastDivide(static_cast<uint32_t>(inner));
+  return static_cast<unsigned>(per_roi * shape.count);
+}
+
+unsigned grid_of_planes(Shape& shape) {
+  return grid_for(shape, (shape.channels + kPlanes - 1) / kPlanes, shape.bins());
+}
+
+unsigned grid_of_packs(Shape& shape, int count) { return grid_for(shape, shape.bins(), shape.channels / count); }
+
+bool can_pack(const Tensor& t, int64_t channels, int count) {
+  return channels % count == 0 && reinterpret_cast<uintptr_t>(t.const_data_ptr()) % (count * t.element_size()) == 0;
+}
+
+template <typename Body>
+void dispatch_narrow_float(ScalarType type, const Body& body) {
+  switch (type) {
+    case ScalarType::Float: return body(float{});
+    case ScalarType::Half: return body(torch::headeronly::Half{});
+    case ScalarType::BFloat16: return body(torch::headeronly::BFloat16{});
+    default: fail("roi_align: on CUDA x must be torch.float32, torch.float16 or torch.bfloat16, got ", dtype_name(type));
+  }
+}
+
+Tensor roi_align(const Tensor& x, const Tensor& rois, int64_t out_h, int64_t out_w, double scale, int64_t sampling_ratio,
+                 bool aligned) {
+  const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
+  const RoiAlignCall call = prepare_roi_align(x, rois, out_h, out_w, scale, sampling_ratio, aligned);
+  if (call.out.numel() == 0) return call.out;
+  Shape shape{call.count, call.images, call.channels, call.height, call.width, call.options, 0, FastDivide(1),
+              FastDivide(static_cast<uint32_t>(call.options.out_w))};
+  const float* regions = call.rois.const_data_ptr<float>();
+  const cudaStream_t stream = current_stream(x);
+  dispatch_narrow_float(x.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const T* in = static_cast<const T*>(call.x.const_data_ptr());
+    T* out = static_cast<T*>(call.out.mutable_data_ptr());
+    constexpr int kCount = 16 / sizeof(T);
+    if (!call.channels_last) {
+      const unsigned grid = grid_of_planes(shape);
+      pool_planes<T><<<grid, kThreads, 0, stream>>>(in, regions, out, shape);
+    } else if (can_pack(call.x, call.channels, kCount)) {
+      const unsigned grid = grid_of_packs(shape, kCount);
+      pool_pixels<T, kCount><<<grid, kThreads, 0, stream>>>(in, regions, out, shape);
+    } else {
+      const unsigned grid = grid_of_packs(shape, 1);
+      pool_pixels<T, 1><<<grid, kThreads, 0, stream>>>(in, regions, out, shape);
+    }
+  });
+  check_launch("roi_align");
+  return call.out;
+}
+
+Tensor roi_align_backward(const Tensor& grad, const Tensor& rois, int64_t images, int64_t height, int64_t width,
+                          double scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
+  const torch::stable::accelerator::DeviceGuard guard(grad.get_device_index());
+  const RoiAlignBackwardCall call =
+      prepare_roi_align_backward(grad, rois, images, height, width, scale, sampling_ratio, aligned, channels_last);
+  if (call.grad.numel() == 0 || call.summed.numel() == 0) return call.result();
+  Shape shape{call.count, call.images, call.channels, call.height, call.width, call.options, 0, FastDivide(1),
+              FastDivide(static_cast<uint32_t>(call.options.out_w))};
+  const float* regions = call.rois.const_data_ptr<float>();
+  const cudaStream_t stream = current_stream(grad);
+  dispatch_narrow_float(grad.scalar_type(), [&](auto zero) {
+    using T = decltype(zero);
+    const T* in = static_cast<const T*>(call.grad.const_data_ptr());
+    float* summed = call.summed.mutable_data_ptr<float>();
+    constexpr int kCount = 4;  // of the sums: 16 bytes
+    if (!call.channels_last) {
+      const unsigned grid = grid_of_planes(shape);
+      spread_planes<T><<<grid, kThreads, 0, stream>>>(in, regions, summed, shape);
+    } else if (can_pack(call.grad, call.channels, kCount)) {
+      const unsigned grid = grid_of_packs(shape, kCount);
+      spread_pixels<T, kCount><<<grid, kThreads, 0, stream>>>(in, regions, summed, shape);
+    } else {
+      const unsigned grid = grid_of_packs(shape, 1);
+      spread_pixels<T, 1><<<grid, kThreads, 0, stream>>>(in, regions, summed, shape);
+    }
+  });
+  check_launch("roi_align");
+  return call.result();
+}
+
+}  // namespace
+}  // namespace gpuaug
+
+STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CUDA, m) {
+  m.impl("roi_align", TORCH_BOX(&gpuaug::roi_align));
+  m.impl("roi_align_backward", TORCH_BOX(&gpuaug::roi_align_backward));
+}

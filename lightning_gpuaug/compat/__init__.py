@@ -1,0 +1,1 @@
+"""The call shapes of other packages, served by `lightning_gpuaug.ops`."""
