@@ -51,7 +51,11 @@ def __getattr__(name: str) -> object:
     """Import a public name from its module."""
     if name not in _HOME:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    module = importlib.import_module(f"{__name__}.{_HOME[name]}")
+    try:
+        module = importlib.import_module(f"{__name__}.{_HOME[name]}")
+    except AttributeError as error:
+        # Python would take it for "there is no such name" and hide what is wrong.
+        raise ImportError(f"{__name__}.{name} cannot be imported: {error}") from error
     value = module if name == "ops" else getattr(module, name)
     globals()[name] = value
     return value

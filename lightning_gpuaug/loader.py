@@ -99,7 +99,7 @@ class Loader:
         self._pass: object | None = None
         # The making of batches: in this thread, or all of it in the worker.
         self._is_cached = bool(getattr(source, "cached", False))
-        self._in_thread = ahead if ahead is not None else output.device.type == "cuda" and not self._is_cached
+        self._ahead = ahead if ahead is not None else output.device.type == "cuda" and not self._is_cached
         self._worker: ThreadPoolExecutor | None = None
         self._pending: tuple[Place, Future[_Finished]] | None = None
         self._stream: torch.cuda.Stream | None = None
@@ -182,7 +182,7 @@ class Loader:
         return place
 
     def _deliver(self, place: Place) -> Batch:
-        if not self._in_thread:
+        if not self._ahead:
             return self._make(place).batch
         if self._worker is None:
             self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpuaug-loader")
@@ -222,7 +222,7 @@ class Loader:
         if self.output.device.type != "cuda":
             return _Finished(self._make_here(place), None)
         with torch.cuda.device(self.output.device):
-            if not self._in_thread:
+            if not self._ahead:
                 return _Finished(self._make_here(place), None)
             if self._stream is None:
                 self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]

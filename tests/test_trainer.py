@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from pathlib import Path
 
 import lightning.pytorch as pl
@@ -11,6 +12,7 @@ import torch
 from lightning.pytorch.tuner import Tuner
 
 from lightning_gpuaug import ImageDataModule
+from lightning_gpuaug.loader import Loader
 from tests.images import numbered
 from tests.tracking import SaveEverywhere, Tracking, trainer
 
@@ -26,6 +28,12 @@ def _quiet_lightning() -> None:
         "infer the batch indices",
     ):
         warnings.filterwarnings("ignore", message=f".*{text}.*")
+
+
+@pytest.fixture(params=[False, True], ids=["here", "worker"])
+def _ahead(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Batches made in the Trainer's thread, as on a CPU, and one ahead in a worker, as on a GPU."""
+    monkeypatch.setattr("lightning_gpuaug.data.Loader", partial(Loader, ahead=request.param))
 
 
 def module(folder: Path, n: int, batch_size: int = 2, **options: object) -> ImageDataModule:
@@ -52,6 +60,7 @@ def test_sanity_check_and_limits(tmp_path: Path) -> None:
     assert [labels for _, labels, _ in model.val_steps] == [[0, 1], [2, 3], [4, 5], [6]]
 
 
+@pytest.mark.usefixtures("_ahead")
 def test_limited_training_epochs_are_those_of_whole_ones(tmp_path: Path) -> None:
     whole, limited = Tracking(), Tracking()
     trainer(tmp_path, max_epochs=3, limit_val_batches=0).fit(whole, module(tmp_path, 12))
@@ -135,6 +144,7 @@ def test_memory_returns_and_the_loaders_go(tmp_path: Path) -> None:
     assert not dm._loaders
 
 
+@pytest.mark.usefixtures("_ahead")
 @pytest.mark.parametrize("limit", [{"max_epochs": 3}, {"max_steps": 11, "max_epochs": -1}], ids=["epochs", "steps"])
 @pytest.mark.parametrize("one_cycle", [False, True])
 def test_resume_from_everywhere(tmp_path: Path, limit: dict[str, int], one_cycle: bool) -> None:
@@ -153,6 +163,7 @@ def test_resume_from_everywhere(tmp_path: Path, limit: dict[str, int], one_cycle
         assert run.global_step == len(straight.train_steps), (hook, done)
 
 
+@pytest.mark.usefixtures("_ahead")
 def test_resume_after_an_exception_in_mid_step(tmp_path: Path) -> None:
     class Boom(pl.Callback):
         def on_before_optimizer_step(self, trainer: pl.Trainer, *args: object) -> None:
@@ -300,6 +311,7 @@ def test_one_trainer_fits_twice(tmp_path: Path, usual: list[object]) -> None:
     assert model.train_steps == usual
 
 
+@pytest.mark.usefixtures("_ahead")
 def test_interrupted_by_hand_then_fitted_again(tmp_path: Path, usual: list[object]) -> None:
     class CtrlC(pl.Callback):
         def on_train_batch_end(self, trainer: pl.Trainer, *args: object) -> None:
@@ -315,6 +327,7 @@ def test_interrupted_by_hand_then_fitted_again(tmp_path: Path, usual: list[objec
     assert model.train_steps == usual
 
 
+@pytest.mark.usefixtures("_ahead")
 def test_another_trainer_validates_within_a_fit(tmp_path: Path, usual: list[object]) -> None:
     """A callback with a trainer of its own does not disturb the epochs of the one that fits."""
     inner = Tracking()

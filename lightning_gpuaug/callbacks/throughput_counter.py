@@ -8,6 +8,9 @@ from typing import Generic, Protocol, TypeVar
 
 Mark = TypeVar("Mark")
 
+_SETTLE_AT = 256
+"""Batches whose marks may be kept unread; a run that logs nothing would otherwise keep all of its CUDA events."""
+
 
 class Clock(Protocol[Mark]):
     """A clock whose readings may arrive late, as a GPU's do."""
@@ -129,6 +132,8 @@ class ThroughputCounter(Generic[Mark]):
             and self._in_hand is not None
         ):
             self._pending.append(_Batch(images, stepped, self._previous_end, asked, self._in_hand, end))
+            if len(self._pending) >= _SETTLE_AT:
+                self.settle()
         self._forget_batch()
         self._previous_end = end
 

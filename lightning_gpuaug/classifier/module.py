@@ -93,8 +93,13 @@ class Classifier(pl.LightningModule):
     ) -> None:
         """Check every value, then build the network."""
         super().__init__()
+        if not isinstance(num_classes, int):
+            raise ValueError(f"num_classes must be a whole number, got {num_classes!r}")
         if num_classes <= 0:
             raise ValueError(f"num_classes must be > 0, got {num_classes!r}")
+        for name, value in (("lr", lr), ("weight_decay", weight_decay), ("label_smoothing", label_smoothing)):
+            if not isinstance(value, int | float):
+                raise ValueError(f"{name} must be a number, got {value!r}")
         if task not in ("multiclass", "multilabel"):
             raise ValueError(f"task must be 'multiclass' or 'multilabel', got {task!r}")
         if not 0.0 <= label_smoothing < 1.0:

@@ -20,6 +20,8 @@ def require_known_model(name: str) -> None:
     Raises:
         ValueError: timm has no such architecture, or no such pretrained tag of it.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"model must be a timm model name, got {name!r}")
     if ":" in name:
         return  # a Hub repository or a folder: only loading it can tell
     architecture, _, tag = name.partition(".")
@@ -39,6 +41,8 @@ def require_known_optimizer(name: str) -> None:
     Raises:
         ValueError: timm has no such optimizer.
     """
+    if not isinstance(name, str):
+        raise ValueError(f"optimizer must be a timm optimizer name, got {name!r}")
     base = name.lower().removeprefix("lookahead_")
     known = [str(known_name) for known_name in timm.optim.list_optimizers()]  # type: ignore[attr-defined]
     if base not in known:

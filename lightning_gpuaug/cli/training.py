@@ -87,7 +87,8 @@ class _Parser(LightningArgumentParser):
         if not self.exit_on_error:
             super().error(message, ex)
         command = getattr(getattr(ex, "subcommand_parser", None), "prog", self.prog).split()[-1]
-        report("" if command == self.prog else command, one_line(message))
+        whole = os.environ.get("GPUAUG_TRACEBACK") == "1"
+        report("" if command == self.prog else command, message if whole else one_line(message))
         self.exit(USAGE)
 
     def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:

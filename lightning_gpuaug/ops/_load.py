@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -69,6 +70,20 @@ def _load(path: Path) -> None:
         raise RuntimeError(
             f"{path} is there but does not load with torch {torch.__version__}: {cause}; rebuild it or remove it"
         ) from error
+
+
+def require_ops(libraries: NativeLibraries, names: Iterable[str]) -> None:
+    """Check that the loaded CPU library, if there is one, has the schemas of these ops.
+
+    Raises:
+        RuntimeError: it lacks one, for it was built from another version of the package.
+    """
+    for name in names:
+        if libraries.cpu is not None and not hasattr(torch.ops.lightning_gpuaug, name):
+            raise RuntimeError(
+                f"{libraries.cpu} was built from another version of this package: it has no {name}; rebuild it with "
+                "`pip install .` or remove it"
+            )
 
 
 NATIVE = load_native()

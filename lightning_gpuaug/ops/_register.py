@@ -10,7 +10,7 @@ import torch
 
 from lightning_gpuaug.ops import _register_augment, reference
 from lightning_gpuaug.ops._checks import check_normalize_tensors
-from lightning_gpuaug.ops._load import NATIVE, native_required
+from lightning_gpuaug.ops._load import NATIVE, native_required, require_ops
 
 NAMESPACE = "lightning_gpuaug"
 # The schemas of csrc/library.cpp, for when that library is not there. A test keeps the two equal.
@@ -114,6 +114,7 @@ def _image_sizes_fake(paths: torch.Tensor, exif_orientation: bool = False, threa
 
 
 def _register() -> torch.library.Library:
+    require_ops(NATIVE, SCHEMAS)
     library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     if NATIVE.cpu is None:
         for schema in SCHEMAS.values():

@@ -9,7 +9,7 @@ import torch
 
 from lightning_gpuaug.ops import _nms_reference, _roi_align_reference, _warp_reference
 from lightning_gpuaug.ops._box_checks import check_boxes_and_scores, check_classes
-from lightning_gpuaug.ops._load import NATIVE
+from lightning_gpuaug.ops._load import NATIVE, require_ops
 from lightning_gpuaug.ops._nms import nms_of_dynamic_size
 from lightning_gpuaug.ops._register import NAMESPACE, note_fallback
 from lightning_gpuaug.ops._roi_align import check_roi_align, is_channels_last
@@ -194,6 +194,7 @@ def _fallback(kernel: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _register() -> torch.library.Library:
+    require_ops(NATIVE, SCHEMAS)
     library = torch.library.Library(NAMESPACE, "FRAGMENT")  # type: ignore[no-untyped-call]
     fallbacks: dict[str, Callable[..., Any]] = {
         "nms_padded": _nms_reference.nms_padded,

@@ -208,3 +208,24 @@ class Sample:
 )
 def test_rows_of_any_batch(value: object, rows: int | None) -> None:
     assert batch_rows(value) == rows
+
+
+def test_marks_do_not_pile_up_when_nobody_asks() -> None:
+    """A run that logs nothing: what the clock has reached is read on the way, what it has not is kept."""
+    clock = HandClock()
+    counter = ThroughputCounter(clock, warmup_batches=0)
+    for _ in range(5000):
+        batch(counter, clock, wait=0.25, work=0.75, rows=2)
+        assert len(counter._pending) < 256
+    assert counter.settle() == Measured(images=10000, steps=5000, seconds=5000.0, wait_seconds=1250.0)
+
+    late = LateClock()
+    counter = ThroughputCounter(late, warmup_batches=0)
+    for _ in range(300):  # the host runs ahead
+        counter.wait_begins()
+        counter.batch_in_hand()
+        late.launch(1.0)
+        counter.batch_done(1)
+    assert counter.settle().images == 0
+    late.host = 300.0
+    assert counter.settle().images == 300

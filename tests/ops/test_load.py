@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from lightning_gpuaug import ops
-from lightning_gpuaug.ops._load import CPU_LIBRARY, CUDA_LIBRARY, NATIVE, load_native
+from lightning_gpuaug.ops._load import CPU_LIBRARY, CUDA_LIBRARY, NATIVE, NativeLibraries, load_native, require_ops
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 needs_native = pytest.mark.skipif(NATIVE.cpu is None, reason="the native CPU library is not built")
@@ -171,3 +171,11 @@ def test_a_torch_without_cuda_leaves_the_cuda_library_alone(monkeypatch, tmp_pat
     native = load_native()
     assert native.cuda is None
     assert native.cuda_missing == f"torch {torch.__version__} is built without CUDA"
+
+
+def test_a_library_of_another_version_is_refused_by_name(tmp_path: Path) -> None:
+    loaded = NativeLibraries(tmp_path / CPU_LIBRARY, None, "", "not built")
+    require_ops(loaded, ["normalize", "image_sizes"])
+    with pytest.raises(RuntimeError, match=r"cpu\.so was built from another version .*: it has no sharpen; rebuild it"):
+        require_ops(loaded, ["normalize", "sharpen"])
+    require_ops(NativeLibraries(None, None, "not built", "not built"), ["sharpen"])  # plain torch serves it
