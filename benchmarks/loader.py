@@ -111,6 +111,7 @@ def main() -> None:
     for workers in args.workers:
         value = torchvision_rate(args.train, args.batch_size, workers, args.seconds, device)
         rows.append(["torchvision DataLoader", f"{workers} workers", "-", value, "-"])
+        print(rows[-1], flush=True)
     shares: list[Any] = [1.0, "auto"] if device.type == "cuda" else [1.0]
     for threads in args.threads:
         for share in shares:
@@ -128,6 +129,7 @@ def main() -> None:
             raw, own = (statistics.median(found[name]) for name in ("raw", "ours"))
             rows.append(["raw DALI", f"{threads} threads", raw_share, raw, "1"])
             rows.append(["lightning_gpuaug", f"{threads} threads", share, own, f"{own / raw:.3f} of raw DALI"])
+            print(*rows[-2:], flush=True)
     publish(
         f"Loader, batch {args.batch_size}, RandomResizedCrop {SIZE}, to {device.type}",
         ["loader", "CPU", "hardware JPEG share", "img/s", "ratio"],

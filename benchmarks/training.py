@@ -72,10 +72,20 @@ def in_a_process(args: argparse.Namespace, queues: str) -> list[tuple[str, str, 
         "--models", *args.models, "--modes", *args.modes,
     ]  # fmt: skip
     env = {**os.environ, "CUDA_DEVICE_MAX_CONNECTIONS": queues}
-    done = subprocess.run([str(c) for c in command], env=env, capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise RuntimeError(f"{' '.join(map(str, command))}\n{done.stderr[-3000:]}")
-    return [tuple(json.loads(line)) for line in done.stdout.splitlines() if line.startswith("[")]
+    errors = Path(args.work) / f"training-{queues}.err"
+    found = []
+    with (
+        errors.open("w") as sink,
+        subprocess.Popen([str(c) for c in command], env=env, stdout=subprocess.PIPE, stderr=sink, text=True) as child,
+    ):
+        assert child.stdout is not None
+        for line in child.stdout:
+            if line.startswith("["):
+                found.append(tuple(json.loads(line)))
+                print(f"{queues} queues: {line.strip()}", flush=True)  # a run cut short still tells what it found
+    if child.returncode:
+        raise RuntimeError(f"{' '.join(map(str, command))}\n{errors.read_text()[-3000:]}")
+    return found
 
 
 def measure(args: argparse.Namespace) -> None:

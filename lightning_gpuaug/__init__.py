@@ -14,7 +14,20 @@ if TYPE_CHECKING:
     from lightning_gpuaug.callbacks import Throughput
     from lightning_gpuaug.classifier import Classifier
     from lightning_gpuaug.data import ImageDataModule
-    from lightning_gpuaug.recipe import EvalRecipe, Normalize, RandomResizedCrop, TrainRecipe
+    from lightning_gpuaug.recipe import (
+        AugMix,
+        AutoAugment,
+        ColorJitter,
+        EvalRecipe,
+        GaussianBlur,
+        Mix,
+        Normalize,
+        RandAugment,
+        RandomErasing,
+        RandomResizedCrop,
+        TrainRecipe,
+        TrivialAugmentWide,
+    )
     from lightning_gpuaug.sources import FileList, ImageFolder, Synthetic
 
 # Loaded when first used: someone who wants one op should not wait for timm and Lightning.
@@ -28,21 +41,37 @@ _HOME = {
     "EvalRecipe": "recipe",
     "RandomResizedCrop": "recipe",
     "Normalize": "recipe",
+    "AugMix": "recipe",
+    "AutoAugment": "recipe",
+    "ColorJitter": "recipe",
+    "GaussianBlur": "recipe",
+    "Mix": "recipe",
+    "RandAugment": "recipe",
+    "RandomErasing": "recipe",
+    "TrivialAugmentWide": "recipe",
     "Throughput": "callbacks",
     "ops": "ops",
 }
 
 __all__ = [
+    "AugMix",
+    "AutoAugment",
     "Classifier",
+    "ColorJitter",
     "EvalRecipe",
     "FileList",
+    "GaussianBlur",
     "ImageDataModule",
     "ImageFolder",
+    "Mix",
     "Normalize",
+    "RandAugment",
+    "RandomErasing",
     "RandomResizedCrop",
     "Synthetic",
     "Throughput",
     "TrainRecipe",
+    "TrivialAugmentWide",
     "ops",
 ]
 

@@ -18,6 +18,9 @@ class HostClock:
         """Seconds between two marks."""
         return end - start
 
+    def finish(self) -> None:
+        """Nothing to wait for: a mark is passed when it is made."""
+
 
 class CudaClock:
     """Marks are events on the device's current stream: the time the GPU gets there, whenever the host was there.
@@ -36,6 +39,10 @@ class CudaClock:
         event = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(torch.cuda.current_stream(self._device))
         return event
+
+    def finish(self) -> None:
+        """Wait until the GPU has passed every mark. For the end of a fit, never for a training step."""
+        torch.cuda.synchronize(self._device)
 
     def seconds(self, start: torch.cuda.Event, end: torch.cuda.Event) -> float | None:
         """Seconds between two marks, or None while the GPU has not reached them; asks, never waits."""

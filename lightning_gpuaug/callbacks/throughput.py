@@ -205,7 +205,7 @@ class Throughput(pl.Callback):
         """Gather the whole fit over all ranks. Training is over, so waiting here costs it nothing."""
         self._unwatch()
         self._send_reports(trainer, wait=True)
-        measured = self._active.settle()
+        measured = self._active.finish()
         self._final = measured, self._read(self._sum_over_ranks(trainer, measured))
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:

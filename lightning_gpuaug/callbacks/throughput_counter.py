@@ -21,6 +21,9 @@ class Clock(Protocol[Mark]):
     def seconds(self, start: Mark, end: Mark) -> float | None:
         """Seconds between two marks, or None while `end` has not been reached. Must not wait for anything."""
 
+    def finish(self) -> None:
+        """Wait until every mark has been reached."""
+
 
 @dataclass(frozen=True)
 class Measured:
@@ -136,6 +139,11 @@ class ThroughputCounter(Generic[Mark]):
                 self.settle()
         self._forget_batch()
         self._previous_end = end
+
+    def finish(self) -> Measured:
+        """The sums over all batches, waiting for the clock to reach the last one: the end of a fit."""
+        self._clock.finish()
+        return self.settle()
 
     def settle(self) -> Measured:
         """The sums over all batches whose marks the clock has reached."""

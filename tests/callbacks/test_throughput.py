@@ -35,6 +35,9 @@ class SimulatedTime:
     def seconds(self, start: float, end: float) -> float:
         return end - start
 
+    def finish(self) -> None:
+        pass
+
 
 class Loader:
     """Batches of the given sizes; each `next` takes `wait` simulated seconds."""

@@ -25,6 +25,9 @@ class HandClock:
     def seconds(self, start: float, end: float) -> float:
         return end - start
 
+    def finish(self) -> None:
+        pass
+
 
 class LateClock:
     """A GPU's clock: a mark is reached when the queue before it is done, which the host learns later."""
@@ -42,6 +45,9 @@ class LateClock:
 
     def seconds(self, start: float, end: float) -> float | None:
         return end - start if end <= self.host else None
+
+    def finish(self) -> None:
+        self.host = max(self.host, self.busy_until)
 
 
 def batch(counter: ThroughputCounter[float], clock: HandClock, wait: float, work: float, rows: int = 1) -> None:
@@ -134,6 +140,19 @@ def test_the_hosts_wait_is_no_starvation_while_the_gpu_is_busy() -> None:
     early, late = run_on_a_gpu(load=0.3, work=1.0, steps=11)
     assert late == Measured(80, 10, pytest.approx(10.0), pytest.approx(0.0))
     assert 0 < early.steps < 10  # what the GPU has not reached is not read, and not waited for
+
+
+def test_the_end_of_a_fit_waits_for_the_gpu() -> None:
+    """A short fit whose host ran ahead all the way is measured all the same."""
+    clock = LateClock()
+    counter = ThroughputCounter(clock, warmup_batches=1)
+    for _ in range(11):
+        counter.wait_begins()
+        counter.batch_in_hand()
+        clock.launch(1.0)
+        counter.batch_done(8)
+    assert counter.settle() == Measured()
+    assert counter.finish() == Measured(80, 10, pytest.approx(10.0), pytest.approx(0.0))
 
 
 def test_starvation_is_the_time_the_gpu_was_idle() -> None:
