@@ -242,7 +242,7 @@ def dali(bench: Bench, inputs: list[torch.Tensor]) -> None:
         print("DALI: not installed")
         return
     batch, size = inputs[0].shape[:2]
-    pixels = [x.cpu().numpy() for x in inputs]
+    pixels = [np.ascontiguousarray(x.cpu().numpy()) for x in inputs]
 
     def pipeline(augmented: bool) -> Callable[[], object]:
         @pipeline_def(batch_size=batch, num_threads=8, device_id=0, enable_conditionals=True, seed=1)
@@ -356,7 +356,7 @@ def _pictures(shape: tuple[int, ...], generator: torch.Generator) -> torch.Tenso
     coarse = torch.rand((n, c, 9, 9), device="cuda", generator=generator) * 255
     smooth = torch.nn.functional.interpolate(coarse, (h, w), mode="bicubic").permute(0, 2, 3, 1)
     noise = torch.randn((n, h, w, c), device="cuda", generator=generator) * 8
-    return (smooth + noise).clamp(0, 255).to(torch.uint8)
+    return (smooth + noise).clamp(0, 255).to(torch.uint8).contiguous()  # or every op would copy its input first
 
 
 if __name__ == "__main__":

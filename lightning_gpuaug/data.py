@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import operator
 import os
 import warnings
 from collections.abc import Mapping
@@ -16,7 +15,9 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_gpuaug import cuda_queues, ops, resume
+from lightning_gpuaug.arguments import instance, one_of, share, whole
 from lightning_gpuaug.bad_images import OnBadImage
+from lightning_gpuaug.devices import torch_device, why_no_cuda
 from lightning_gpuaug.finish import Output
 from lightning_gpuaug.hw_decoder import best_hw_decoder_load, threads_enough
 from lightning_gpuaug.loader import Loader
@@ -123,23 +124,23 @@ class ImageDataModule(pl.LightningDataModule):
         on_bad_image: OnBadImage = "raise",
     ) -> None:
         super().__init__()
-        batch_size = _whole("batch_size", batch_size)
+        batch_size = whole("batch_size", batch_size)
         if eval_batch_size is not None:
-            eval_batch_size = _whole("eval_batch_size", eval_batch_size)
-        image_size, prefetch = _whole("image_size", image_size), _whole("prefetch", prefetch)
+            eval_batch_size = whole("eval_batch_size", eval_batch_size)
+        image_size, prefetch = whole("image_size", image_size), whole("prefetch", prefetch)
         if num_threads != "auto":
-            num_threads = _whole("num_threads", num_threads)
+            num_threads = whole("num_threads", num_threads)
         if hw_decoder_load != "auto":
-            _share("hw_decoder_load", hw_decoder_load)
+            share("hw_decoder_load", hw_decoder_load)
         if seed is not None:
-            seed = _whole("seed", seed, least=0, most=2**32 - 1)
-        _one_of("decode", decode, ("auto", "cpu", "gpu"))
-        _one_of("dtype", dtype, tuple(DTYPES))
-        _one_of("on_bad_image", on_bad_image, get_args(OnBadImage))
-        _one_of("channels_last", channels_last, (True, False))
-        _one_of("drop_last", drop_last, (True, False))
-        _instance("train_recipe", train_recipe, TrainRecipe)
-        _instance("eval_recipe", eval_recipe, EvalRecipe)
+            seed = whole("seed", seed, least=0, most=2**32 - 1)
+        one_of("decode", decode, ("auto", "cpu", "gpu"))
+        one_of("dtype", dtype, tuple(DTYPES))
+        one_of("on_bad_image", on_bad_image, get_args(OnBadImage))
+        one_of("channels_last", channels_last, (True, False))
+        one_of("drop_last", drop_last, (True, False))
+        instance("train_recipe", train_recipe, TrainRecipe)
+        instance("eval_recipe", eval_recipe, EvalRecipe)
         given = {"train": train, "val": val, "test": test, "predict": predict}
         self._given: dict[str, Source] = {k: as_source(v) for k, v in given.items() if v is not None}
         self._labelled: dict[str, Source] = {}
@@ -209,7 +210,7 @@ class ImageDataModule(pl.LightningDataModule):
 
     def _source(self, stage: Stage) -> Source:
         """The data of a stage, under the training classes."""
-        _one_of("stage", stage, STAGES)
+        one_of("stage", stage, STAGES)
         if stage not in self._given:
             raise ValueError(f"ImageDataModule has no {stage} data: give it {stage}=")
         if stage not in self._labelled:
@@ -256,13 +257,13 @@ class ImageDataModule(pl.LightningDataModule):
         Raises:
             ValueError: there is no such device, the ranks make no sense, or the data cannot be used.
         """
-        world = _whole("world", world)
-        rank = _whole("rank", rank, least=0, most=world - 1)
-        local_world = _whole("local_world", local_world) if local_world is not None else world
+        world = whole("world", world)
+        rank = whole("rank", rank, least=0, most=world - 1)
+        local_world = whole("local_world", local_world) if local_world is not None else world
         self._labels()  # some data is given
         self._forget_training()
         self.trainer = None  # a Trainer that had this module before has no say any more
-        place = _Place(_torch_device(device), rank, world, local_world)
+        place = _Place(torch_device(device), rank, world, local_world)
         self._check(tuple(s for s in STAGES if s in self._given), place)
         return self
 
@@ -277,7 +278,7 @@ class ImageDataModule(pl.LightningDataModule):
         if place.device.type not in ("cpu", "cuda"):
             raise ValueError(f"batches can be handed over on the CPU or on CUDA devices, got device {place.device}")
         if self.decode == "gpu" and place.device.type != "cuda":
-            raise ValueError(f'decode="gpu" needs batches on a CUDA device, got {place.device}: {_why_no_cuda()}')
+            raise ValueError(f'decode="gpu" needs batches on a CUDA device, got {place.device}: {why_no_cuda()}')
         if self._decodes_on(place) == "gpu":
             cuda_queues.warn_if_few()
         mix = self.train_recipe.mix
@@ -509,58 +510,6 @@ class ImageDataModule(pl.LightningDataModule):
         return f"ImageDataModule({parts}, batch_size={self.batch_size}, image_size={self.image_size})"
 
     __repr__ = __str__
-
-
-def _whole(name: str, value: int, least: int = 1, most: int | None = None) -> int:
-    """`value` as an int, NumPy's integers among what it may be."""
-    rule = f"a whole number of at least {least}" if most is None else f"in {least}..{most} and whole"
-    try:
-        number = operator.index(value)
-    except TypeError:
-        number = least - 1
-    if isinstance(value, bool) or number < least or (most is not None and number > most):
-        raise ValueError(f"{name} must be {rule}, got {value!r}")
-    return number
-
-
-def _share(name: str, value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0.0 <= value <= 1.0:
-        raise ValueError(f'{name} must be a share in 0..1 or "auto", got {value!r}')
-
-
-def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
-    if not any(type(value) is type(choice) and value == choice for choice in allowed):
-        raise ValueError(f"{name} must be one of {', '.join(map(repr, allowed))}, got {value!r}")
-
-
-def _instance(name: str, value: object, kind: type) -> None:
-    if not isinstance(value, kind):
-        raise ValueError(f"{name} must be of type {kind.__name__}, got {value!r}")
-
-
-def _torch_device(device: str | torch.device) -> torch.device:
-    """The device that `device` names, with an index if it is a CUDA device."""
-    try:
-        named = torch.device(device)
-    except (RuntimeError, TypeError):
-        raise ValueError(f'device must be one that torch knows, as "cpu" or "cuda:0", got {device!r}') from None
-    if named.type != "cuda":
-        return named
-    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
-    if count == 0:
-        raise ValueError(f"device {named} is not there: {_why_no_cuda()}")
-    index = torch.cuda.current_device() if named.index is None else named.index
-    if index >= count:
-        raise ValueError(f"device {named} is not there: torch sees {count} CUDA device(s)")
-    return torch.device("cuda", index)
-
-
-def _why_no_cuda() -> str:
-    if torch.version.cuda is None:
-        return "this torch is built without CUDA"
-    if not torch.cuda.is_available():
-        return "torch sees no CUDA device (driver missing, or CUDA_VISIBLE_DEVICES hides it)"
-    return 'run the Trainer with accelerator="gpu", or use decode="cpu"'
 
 
 def _first_difference(now: list[str] | None, then: list[str] | None) -> str:
