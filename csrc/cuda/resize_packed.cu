@@ -105,7 +105,7 @@ __global__ void __launch_bounds__(kThreads)
           for (int r = 0; r < kRows; ++r) {
             if (!used[r]) continue;
 #pragma unroll
-            for (int c = 0; c < kChannels; ++c) sum[r][c] = fmaf(weight[r], line[c], sum[r][c]);
+            for (int c = 0; c < kChannels; ++c) sum[r][c] = fmaf(weight[r], limited_line<kKind>(line[c]), sum[r][c]);
           }
         }
       }
