@@ -1,11 +1,17 @@
-"""Shared fixtures: GPU gating, tiny image trees."""
+"""What holds for all tests: GPU gating, and how hypothesis searches."""
 
 from __future__ import annotations
 
 import os
 
+import hypothesis
 import pytest
 import torch
+
+# CI tries the same examples every time, so that a red run is the change's doing; elsewhere the search goes on.
+hypothesis.settings.register_profile("ci", derandomize=True, deadline=None)
+if os.environ.get("CI"):
+    hypothesis.settings.load_profile("ci")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

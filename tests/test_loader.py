@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import json
 import pickle
 import subprocess
 import sys
@@ -20,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from lightning_gpuaug import FileList, ImageDataModule, TrainRecipe
+from lightning_gpuaug import ImageDataModule, TrainRecipe
 from lightning_gpuaug.bad_images import BadImageWarning
 from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.pipeline import DecodePipeline
@@ -410,24 +411,40 @@ def test_bad_images_are_remembered_after_the_loaders_are_gone(data, folder: Path
     assert copy.deepcopy(dm).bad_images == dm.bad_images
 
 
-def test_memory_is_flat_for_mixed_sizes_and_rebuilds(data, folder: Path) -> None:
-    """Images from tens to thousands of pixels, a rebuild after every epoch."""
-    root = folder / "mixed"
-    root.mkdir(exist_ok=True)
+RESIDENT = """
+import json, sys
+from functools import partial
+from pathlib import Path
+import lightning_gpuaug.data
+from lightning_gpuaug import ImageDataModule
+from lightning_gpuaug.loader import Loader
+from lightning_gpuaug.sources import FileList
+lightning_gpuaug.data.Loader = partial(Loader, ahead=sys.argv[2] == "worker")
+dm = ImageDataModule(train=FileList(sys.argv[1]), batch_size=2, image_size=64, num_threads=1).setup_for("cpu")
+loader, sizes = dm.train_dataloader(), []
+for _ in range(20):
+    list(loader)
+    loader.close()
+    status = Path("/proc/self/status").read_text().splitlines()
+    sizes.append(int(next(line for line in status if "VmRSS" in line).split()[1]))
+print(json.dumps(sizes))
+"""
+
+
+@pytest.mark.parametrize("thread", ["here", "worker"])
+def test_memory_is_flat_for_mixed_sizes_and_rebuilds(tmp_path: Path, thread: str) -> None:
+    """Images of tens to thousands of pixels, a rebuild after every epoch; in a process of its own, to see it alone."""
     lines = []
     for i, side in enumerate((20, 1200, 64, 700, 30, 333, 900, 48)):
-        Image.fromarray(pixels(i, (side, side + 7))).save(root / f"{i}.jpg")
+        Image.fromarray(pixels(i, (side, side + 7))).save(tmp_path / f"{i}.jpg")
         lines.append(f"{i}.jpg {i}\n")
-    (root / "list.txt").write_text("".join(lines))
-    dm = data(8, train=FileList(root / "list.txt"), val=None, batch_size=2, image_size=64)
-    loader = dm.train_dataloader()
-    sizes = []
-    for _ in range(20):
-        list(loader)
-        loader.close()
-        sizes.append(resident())
+    (tmp_path / "list.txt").write_text("".join(lines))
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", RESIDENT, str(tmp_path / "list.txt"), thread],
+        capture_output=True, text=True, timeout=120, cwd=Path(__file__).parent.parent, check=True,
+    )  # fmt: skip
+    sizes = json.loads(done.stdout)
     assert np.mean(sizes[-3:]) < 1.05 * np.mean(sizes[3:6])
-    dm.teardown("fit")
 
 
 LEAVES_EARLY = """
