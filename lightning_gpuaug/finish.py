@@ -44,8 +44,8 @@ class Output:
 class Finisher:
     """Turns decoded pixels into batches on the current CUDA stream: one native op flips, normalises, casts, lays out.
 
-    Where DALI decodes on the GPU, that op also resizes the training images: it takes less of the multiprocessors'
-    time, which the training step needs, than DALI's own resize.
+    Where DALI decodes on the GPU, that op also resizes the training images, without a resized copy in between. It is
+    not known to be faster than DALI's own resize: under a training step the two were within a percent on an H200.
 
     Args:
         source: gives the targets.

@@ -43,7 +43,8 @@ struct Item {
 
 // Calls body(pixels, weights) until every pixel of a bin had its weight, four pixels at a time; a weight of 0 is no pixel.
 // With kMerge, bins of at most 2 x 2 samples have each pixel once: samples closer than a pixel share some. That halves
-// the atomics of a gradient; reading planes it costs more than it saves (an H200: 0.49 ms without, 0.73 ms with).
+// the atomics of a gradient; reading planes it costs more than it saves (float32, adaptive, an H200, two
+// runs: 0.49 ms without, 0.73 ms with).
 template <bool kMerge, typename Body>
 __device__ __forceinline__ void for_each_pixel(const Roi<float>& roi, const Shape& shape, int32_t bin, const Body& body) {
   const int32_t ph = static_cast<int32_t>(shape.by_out_w(bin)), pw = bin - ph * shape.options.out_w;

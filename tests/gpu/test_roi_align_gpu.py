@@ -62,9 +62,7 @@ def test_a_feature_pyramid_of_real_size_equals_torchvision(layout, aligned):
         x, rois = x.cuda().to(memory_format=layout), rois.cuda()
         for ratio in (0, 2):
             expected = torchvision.ops.roi_align(x, rois, 7, scale, ratio, aligned)
-            # torchvision's kernel is built with fused multiply-adds: at coordinates of hundreds of pixels its positions
-            # differ from the CPU's and ours in the last bit (2e-5 was seen; the CPU test holds 1e-5).
-            torch.testing.assert_close(ops.roi_align(x, rois, 7, scale, ratio, aligned), expected, atol=5e-5, rtol=1e-5)
+            torch.testing.assert_close(ops.roi_align(x, rois, 7, scale, ratio, aligned), expected, atol=1e-5, rtol=1e-5)
 
 
 def test_inputs_of_any_strides_and_offset():
