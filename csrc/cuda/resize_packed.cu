@@ -34,7 +34,7 @@ struct PackedLaunch {
 };
 
 template <typename T>
-__global__ void __launch_bounds__(kResizeThreads, 5) resize_images(const PackedLaunch launch, T* out) {
+__global__ void __launch_bounds__(kResizeThreads, 4) resize_images(const PackedLaunch launch, T* out) {
   __shared__ ResizeShared shared;
   const auto unchanged = [](int, int, float (&)[kChannels]) {};
   for (int64_t sample = blockIdx.z; sample < launch.samples; sample += gridDim.z) {
