@@ -25,7 +25,7 @@ from lightning_gpuaug.sources import (
         ImageFolder("data/train", exclude="bad.txt", class_names=("a", "b")),
         FileList("list.csv", root="data", columns=("x", "y")),
         Synthetic(length=5, mode="cached"),
-        TFRecord("data/*.tfrecord", label=None, missing="skip", exclude="bad.txt"),
+        TFRecord("data/*.tfrecord", label="x", missing="skip", exclude="bad.txt"),
         TFRecord(("a", "b"), "i", "l", label_offset=-1, checksums="lengths", class_names=("x", "y")),
         WebDataset("data/{000..127}.tar", label="json:a.b", multilabel=True, index_dir="cache"),
         RecordIO("train.rec", "train.idx", exclude=("train.rec:0",)),
@@ -40,6 +40,6 @@ def test_yaml_round_trip(source: Source) -> None:
     fields = {name: list(v) if isinstance(v, tuple) else v for name, v in vars(source).items()}
     path = f"{type(source).__module__}.{type(source).__name__}"
     config = parser.parse_object({"train": {"class_path": path, "init_args": fields}})
-    again = parser.parse_string(parser.dump(config, skip_none=False))
+    again = parser.parse_string(parser.dump(config))
     assert parser.instantiate(again).train == source
     assert parser.instantiate(parser.parse_object({"train": "some/folder"})).train == "some/folder"
