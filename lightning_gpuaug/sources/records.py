@@ -155,21 +155,28 @@ class RecordSource(Source):
             columns = tuple(column[chosen] for column in columns)  # type: ignore[assignment]
         return RangeReader(Ranges(fixed_paths(self._files), *columns, cuts))
 
-    def build_index(self, done: Callable[[int], None] | None = None) -> tuple[int, int]:
+    @property
+    def files(self) -> tuple[str, ...]:
+        """The data files."""
+        return self._files
+
+    def build_index(self, done: Callable[[int], None] | None = None) -> Records:
         """Index the files that are not indexed yet.
 
         Args:
             done: called with the number of records after each file.
 
         Returns:
-            Number of files and of records.
+            All records, which may be none.
 
         Raises:
             OSError: a file cannot be read.
             ValueError: a file is damaged, or a record breaks a rule.
         """
-        shards = self._indexed(done)
-        return len(shards), sum(map(len, shards))
+        records = Records(self._indexed(done), self._files)
+        if len(records):
+            vars(self)["_records"] = records
+        return records
 
     # ---- from files to records -----------------------------------------------------------------------------------
 
