@@ -167,8 +167,12 @@ class DecodePipeline:
 
     def drain(self) -> None:
         """Forget the batches inside, so that the next one started is the next one popped."""
+        popped = []
         while self._inside:
-            self.pop()
+            popped.append(self.pop())
+        if popped and self.decoding.device == "gpu":
+            # Copies of the bytes to the GPU may not be over; then their memory would be filled anew too early.
+            torch.cuda.current_stream(self.decoding.device_id).synchronize()
 
     def close(self) -> None:
         """Free the pipeline's threads and memory. A second call does nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 import struct
 from collections.abc import Sequence
 from pathlib import Path
@@ -144,7 +145,7 @@ def recordio_record(image: bytes, label: float | Sequence[float]) -> bytes:
         data = struct.pack("<IfQQ", 0, label, 7, 0) + image
     else:
         data = struct.pack(f"<IfQQ{len(label)}f", len(label), 0.0, 7, 0, *label) + image
-    cuts = [at for at in range(0, len(data) // 4 * 4, 4) if data[at : at + 4] == MAGIC]
+    cuts = [found.start() for found in re.finditer(re.escape(MAGIC), data) if found.start() % 4 == 0]
     if not cuts:
         return _part(0, data)
     parts, begin = [], 0

@@ -44,7 +44,8 @@ def as_source(value: str | os.PathLike[str] | Source) -> Source:
     # What jsonargparse makes of a source that it cannot build, and of a file where a source may stand.
     if isinstance(value, str) and value.startswith("{") and "class_path" in value:
         raise ValueError(
-            f"not a source: {value}; class_path is FileList, ImageFolder or Synthetic, init_args its fields"
+            f"not a source: {value}; class_path is ImageFolder, FileList, TFRecord, WebDataset, RecordIO, LMDB, "
+            "NumpyFolder, Examples or Synthetic, init_args its fields"
         )
     if isinstance(value, str) and "\n" in value:
         raise ValueError(
