@@ -50,7 +50,7 @@ def test_the_pixels_are_those_of_the_files(records: Source, photos: Synthetic) -
 def test_no_bytes_change_while_they_are_read(records: Source, photos: Synthetic) -> None:
     """A hundred epochs with the host running ahead of a busy GPU: every batch's pixels, by their sums, are right."""
     expected = [
-        (x.long().sum((1, 2, 3)), y) for x, y in batches(photos, 1, train_recipe=TrainRecipe(crop=None, flip=0))
+        (x.long().sum((1, 2, 3)), y) for x, y in batches(photos, 1, train_recipe=TrainRecipe(crop=None, hflip=0))
     ]
     by_label = torch.zeros(COUNT, dtype=torch.int64, device="cuda")
     for sums, y in expected:
@@ -58,7 +58,7 @@ def test_no_bytes_change_while_they_are_read(records: Source, photos: Synthetic)
     busy = torch.randn(2048, 2048, device="cuda")
     wrong = torch.zeros((), dtype=torch.int64, device="cuda")
     seen = 0
-    for x, y in batches(records, 100, train_recipe=TrainRecipe(crop=None, flip=0)):
+    for x, y in batches(records, 100, train_recipe=TrainRecipe(crop=None, hflip=0)):
         busy = torch.tanh(busy @ busy)
         wrong += (x.long().sum((1, 2, 3)) != by_label[y]).sum()
         seen += len(y)
