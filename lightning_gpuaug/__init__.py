@@ -31,7 +31,18 @@ if TYPE_CHECKING:
         TrivialAugmentWide,
         View,
     )
-    from lightning_gpuaug.sources import FileList, ImageFolder, Synthetic
+    from lightning_gpuaug.sources import (
+        LMDB,
+        Examples,
+        FileList,
+        ImageFolder,
+        NumpyFolder,
+        RecordIO,
+        Synthetic,
+        TFRecord,
+        WebDataset,
+        weighted_order,
+    )
 
 # Loaded when first used: someone who wants one op should not wait for timm and Lightning.
 _HOME = {
@@ -39,6 +50,13 @@ _HOME = {
     "Classifier": "classifier",
     "ImageFolder": "sources",
     "FileList": "sources",
+    "TFRecord": "sources",
+    "WebDataset": "sources",
+    "RecordIO": "sources",
+    "LMDB": "sources",
+    "NumpyFolder": "sources",
+    "Examples": "sources",
+    "weighted_order": "sources",
     "Synthetic": "sources",
     "TrainRecipe": "recipe",
     "EvalRecipe": "recipe",
@@ -60,28 +78,35 @@ _HOME = {
 }
 
 __all__ = [
+    "LMDB",
     "AugMix",
     "AutoAugment",
     "Classifier",
     "ColorJitter",
     "EvalRecipe",
+    "Examples",
     "FileList",
     "GaussianBlur",
     "ImageDataModule",
     "ImageFolder",
     "Mix",
     "Normalize",
+    "NumpyFolder",
     "RandAugment",
     "RandomErasing",
     "RandomResizedCrop",
+    "RecordIO",
     "SizeRamp",
     "Solarize",
     "Synthetic",
+    "TFRecord",
     "Throughput",
     "TrainRecipe",
     "TrivialAugmentWide",
     "View",
+    "WebDataset",
     "ops",
+    "weighted_order",
 ]
 
 

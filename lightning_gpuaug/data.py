@@ -191,7 +191,7 @@ class ImageDataModule(pl.LightningDataModule):
         """File to reason, of every image that was substituted so far in this process."""
         for loader in self._loaders.values():
             found = dict(loader.bad.reasons)  # a copy: a loader's worker may be adding to it
-            self._bad_images.update({loader.source.paths[index]: reason for index, reason in found.items()})
+            self._bad_images.update({loader.source.location(index): reason for index, reason in found.items()})
         return dict(self._bad_images)
 
     @property
@@ -358,8 +358,9 @@ class ImageDataModule(pl.LightningDataModule):
         source, place, training = self._source(stage), self._require_place(stage), stage == "train"
         overfit = self._fitting is not None and self._fitting.overfit_batches > 0  # type: ignore[attr-defined]
         try:
+            sampler = source.sampler() if training and not overfit else None
             return Plan(
-                size=len(source),
+                size=len(source) if sampler is None else sampler.size,
                 batch_size=self._batch_size(stage),
                 rank=place.rank,
                 world=place.world,
@@ -367,6 +368,7 @@ class ImageDataModule(pl.LightningDataModule):
                 drop_last=training and self.drop_last,
                 seed=self._seed(),
                 repeats=self.train_recipe.repeats if training and not overfit else 1,
+                sampler=sampler,
             )
         except ValueError as error:
             raise ValueError(f"{stage} data: {error}") from None
@@ -386,6 +388,7 @@ class ImageDataModule(pl.LightningDataModule):
             num_threads=threads,
             prefetch=self.prefetch,
             hw_decoder_load=self.hw_decoder_load if self.hw_decoder_load != "auto" else 1.0,
+            feed=self._source(stage).feed,
             packed=training and self._resizes_natively(device, place.device),
         )
 

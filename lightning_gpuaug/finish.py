@@ -16,6 +16,7 @@ from lightning_gpuaug.plan import Indices
 from lightning_gpuaug.prepare import Prepared
 from lightning_gpuaug.recipe import TrainRecipe
 from lightning_gpuaug.sources import Source
+from lightning_gpuaug.sources.base import Targets
 
 Images = torch.Tensor | list[torch.Tensor]
 """(N, 3, H, W), or with views one such batch a view."""
@@ -85,7 +86,7 @@ class Finisher:
                 images = self.images(pixels, flip)
         if decoded.images.is_cuda:
             self._lend(decoded)
-        targets = self.targets(indices)
+        targets = self.targets(indices, prepared.targets)
         if prepared.params is not None and prepared.params.share is not None:
             targets = self._mixed(targets, self._to_device(torch.from_numpy(prepared.params.share)))
         return images, targets
@@ -180,10 +181,15 @@ class Finisher:
         offsets = np.cumsum(lengths) - lengths
         return self._to_device(torch.from_numpy(offsets)), self._to_device(torch.from_numpy(sizes))
 
-    def targets(self, indices: Indices) -> torch.Tensor:
-        """Targets of samples (or their indices, for prediction) on the output's device, once a split."""
-        values = np.array(indices if self._output.indices else self._source.targets[indices])
-        return self._to_device(torch.from_numpy(np.concatenate([values] * self._splits)))
+    def targets(self, indices: Indices, read: Targets | None = None) -> torch.Tensor:
+        """Targets of samples (or their indices, for prediction) on the output's device, once a split.
+
+        Args:
+            indices: (N,) samples.
+            read: their targets, where they were read with the images.
+        """
+        values = indices if self._output.indices else self._source.targets[indices] if read is None else read
+        return self._to_device(torch.from_numpy(np.concatenate([np.array(values)] * self._splits)))
 
     def close(self) -> None:
         """Wait until nothing reads DALI's memory any more, and let it go."""

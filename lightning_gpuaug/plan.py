@@ -14,6 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_gpuaug.sources.base import Sampler
+
 Indices = NDArray[np.int64]
 
 _ROUND = 256
@@ -80,6 +82,7 @@ class Plan:
         repeats: repeated augmentation, as timm's `RepeatAugSampler` and DeiT have it: each sample comes so many times
             in a row of the order, so that its neighbours are on different ranks. The epoch keeps about its length: it
             ends after `size` positions, cut down to a multiple of 256 (if there are so many) and of `world`.
+        sampler: gives the order of each epoch in place of a permutation; `size` is then the sampler's.
     """
 
     size: int
@@ -90,6 +93,7 @@ class Plan:
     drop_last: bool = False
     seed: int = 0
     repeats: int = 1
+    sampler: Sampler | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be dealt."""
@@ -125,7 +129,8 @@ class Plan:
 
     def order(self, epoch: int) -> Indices:
         """All samples in the order of this epoch, over all ranks: (positions,), repeats included."""
-        return _order(self.size, self.seed if self.shuffle else None, epoch, self.repeats, self.positions)
+        seed = self.seed if self.shuffle or self.sampler is not None else None
+        return _order(self.size, seed, epoch, self.repeats, self.positions, self.sampler)
 
     def first_step(self, consumed: int) -> int:
         """The step at which an epoch continues after `consumed` of its samples were taken (by any topology)."""
@@ -167,12 +172,16 @@ def _cuts(size: int, batch_size: int, world: int, drop_last: bool) -> _Cuts:
 
 
 @lru_cache(maxsize=4)
-def _order(size: int, seed: int | None, epoch: int, repeats: int, positions: int) -> Indices:
+def _order(size: int, seed: int | None, epoch: int, repeats: int, positions: int, sampler: Sampler | None) -> Indices:
     """The order of an epoch; without a seed, the data set's own."""
-    order = permutation(size, seed, epoch) if seed is not None else _identity(size)
-    if repeats == 1:
-        return order
-    order = order[np.arange(positions) // repeats]
+    if seed is None:
+        order = _identity(size)
+    elif sampler is not None:
+        order = np.array(sampler.order(seed, epoch), dtype=np.int64)
+    else:
+        order = permutation(size, seed, epoch)
+    if repeats > 1:
+        order = order[np.arange(positions) // repeats]
     order.flags.writeable = False
     return order
 

@@ -251,7 +251,7 @@ def test_what_is_wrong_with_a_path_is_said_in_one_line(tmp_path: Path) -> None:
     for source in (3, ["a"], None):
         with pytest.raises((TypeError, ValueError), match=r"source must be a path|has no data"):
             ImageDataModule(train=source).setup_for("cpu")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"not a source: .*class_path is FileList, ImageFolder or Synthetic"):
+    with pytest.raises(ValueError, match=r"not a source: .*class_path is ImageFolder, FileList, TFRecord"):
         ImageDataModule(train="{'class_path': 'FileLost'}")
     with pytest.raises(ValueError, match=r"got a file that begins with 'a.jpg 0'; a list of images"):
         ImageDataModule(train="a.jpg 0\nb.jpg 1\n")

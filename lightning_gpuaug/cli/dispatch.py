@@ -15,6 +15,7 @@ COMMANDS = {
     "validate": ("lightning_gpuaug.cli.training", "run one pass over the validation images"),
     "test": ("lightning_gpuaug.cli.training", "run one pass over the test images"),
     "predict": ("lightning_gpuaug.cli.training", "run the model on images and write predictions.csv"),
+    "index": ("lightning_gpuaug.cli.index", "find the records of TFRecord, tar, RecordIO or LMDB files ahead of a run"),
     "demo": ("lightning_gpuaug.cli.demo", "train on handwritten digits and show what the input pipeline did"),
 }
 

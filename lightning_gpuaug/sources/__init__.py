@@ -5,11 +5,31 @@ from __future__ import annotations
 import os
 
 from lightning_gpuaug.sources.base import Source
+from lightning_gpuaug.sources.examples import Examples
 from lightning_gpuaug.sources.filelist import FileList
 from lightning_gpuaug.sources.folder import ImageFolder
+from lightning_gpuaug.sources.lmdb import LMDB
+from lightning_gpuaug.sources.numpyfolder import NumpyFolder
+from lightning_gpuaug.sources.orders import weighted_order
+from lightning_gpuaug.sources.recordio import RecordIO
 from lightning_gpuaug.sources.synthetic import Synthetic
+from lightning_gpuaug.sources.tfrecord import TFRecord
+from lightning_gpuaug.sources.webdataset import WebDataset
 
-__all__ = ["FileList", "ImageFolder", "Source", "Synthetic", "as_source"]
+__all__ = [
+    "LMDB",
+    "Examples",
+    "FileList",
+    "ImageFolder",
+    "NumpyFolder",
+    "RecordIO",
+    "Source",
+    "Synthetic",
+    "TFRecord",
+    "WebDataset",
+    "as_source",
+    "weighted_order",
+]
 
 
 def as_source(value: str | os.PathLike[str] | Source) -> Source:
@@ -24,7 +44,8 @@ def as_source(value: str | os.PathLike[str] | Source) -> Source:
     # What jsonargparse makes of a source that it cannot build, and of a file where a source may stand.
     if isinstance(value, str) and value.startswith("{") and "class_path" in value:
         raise ValueError(
-            f"not a source: {value}; class_path is FileList, ImageFolder or Synthetic, init_args its fields"
+            f"not a source: {value}; class_path is ImageFolder, FileList, TFRecord, WebDataset, RecordIO, LMDB, "
+            "NumpyFolder, Examples or Synthetic, init_args its fields"
         )
     if isinstance(value, str) and "\n" in value:
         raise ValueError(

@@ -8,12 +8,31 @@ import hashlib
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+if TYPE_CHECKING:
+    from lightning_gpuaug.sources.encoded import Reader
+
+#: What the decoding pipeline is given: file names, the bytes of encoded images, or pixels.
+Feed = Literal["paths", "bytes", "pixels"]
 Targets = npt.NDArray[np.int64] | npt.NDArray[np.float32]
+
+
+class Sampler(Protocol):
+    """The order of an epoch as a function of seed and epoch alone, so that every rank and every resumed run agree."""
+
+    @property
+    def size(self) -> int:
+        """Samples of an epoch."""
+
+    def __hash__(self) -> int:
+        """Equal samplers give equal orders, which are kept by them."""
+
+    def order(self, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+        """Sample indices (size,) of an epoch over all ranks; a sample may come any number of times."""
 
 
 class Source(abc.ABC):
@@ -23,6 +42,9 @@ class Source(abc.ABC):
     samples scans for them and keeps the result. A pickle carries the fields alone, so another process scans
     for itself; `fingerprint` tells whether it found the same data.
     """
+
+    #: How the images come: the pipeline reads files by their `paths`, or gets what a `reader` reads.
+    feed: ClassVar[Feed] = "paths"
 
     @property
     @abc.abstractmethod
@@ -49,9 +71,13 @@ class Source(abc.ABC):
         return len(self.targets)
 
     @property
-    @abc.abstractmethod
     def paths(self) -> Sequence[str]:
-        """File of each sample, in sample order; relative only if the source was given a relative path."""
+        """File of each sample, in sample order; relative only if the source was given a relative path.
+
+        Raises:
+            ValueError: samples have no files of their own, as `feed` says.
+        """
+        raise ValueError(f"{type(self).__name__} has no file for each sample; see `location`")
 
     @property
     @abc.abstractmethod
@@ -61,6 +87,18 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def sample_name(self, i: int) -> str:
         """Name of sample `i` that does not depend on where the data is mounted."""
+
+    def location(self, i: int) -> str:
+        """Where sample `i` is on this machine, for messages."""
+        return self.paths[i]
+
+    def sampler(self) -> Sampler | None:
+        """The order of training epochs, when it is not a shuffle of all samples."""
+        return None
+
+    def reader(self) -> Reader:
+        """What reads the images, for a source whose `feed` is not "paths"."""
+        raise NotImplementedError(f"{type(self).__name__} is read by its paths")
 
     @abc.abstractmethod
     def with_classes(self, classes: tuple[str, ...]) -> Source:

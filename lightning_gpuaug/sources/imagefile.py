@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import re
 import struct
@@ -12,7 +13,7 @@ from PIL import Image
 
 from lightning_gpuaug.sources.imageheader import HEADER_BYTES, jpeg_scan_start, size_of, sniff, tiff_tags
 
-__all__ = ["MAX_PIXELS", "diagnose", "header_size", "sniff"]
+__all__ = ["MAX_PIXELS", "diagnose", "diagnose_encoded", "encoded_size", "header_size", "sniff"]
 
 #: Pixels that a header may claim: where Pillow refuses a decompression bomb (half a GiB of RGB).
 MAX_PIXELS = 178_956_970
@@ -41,20 +42,33 @@ def header_size(path: str | os.PathLike[str]) -> tuple[int, int] | None:
         return size_of(data) or (size_of(data + file.read()) if len(data) == HEADER_BYTES else None)
 
 
+def encoded_size(data: bytes) -> tuple[int, int] | None:
+    """`header_size` of an image in memory."""
+    return size_of(data[:HEADER_BYTES]) or size_of(data)
+
+
 def diagnose(path: str | os.PathLike[str]) -> str | None:
     """What keeps DALI from decoding the image, in a few words; None if nothing was found.
 
-    The whole file is read. JPEG and PNG are checked by their structure (JPEG: segments and end marker; PNG: every
-    chunk's checksum), which is much faster than decoding and misses damage inside a JPEG's compressed data; the
-    rarer formats are decoded with Pillow. What counts as right is what DALI 2.4 was seen to decode: trailing bytes
-    after the image, the first frame of an animated or extended WebP, the first page of a TIFF. A header that claims
-    more than `MAX_PIXELS` is refused before anything is allocated.
+    The whole file is read; `diagnose_encoded` says how.
     """
     try:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
         return f"unreadable: {(error.strerror or str(error)).lower()}"
+    return diagnose_encoded(data)
+
+
+def diagnose_encoded(data: bytes) -> str | None:
+    """What keeps DALI from decoding the image `data`, in a few words; None if nothing was found.
+
+    JPEG and PNG are checked by their structure (JPEG: segments and end marker; PNG: every
+    chunk's checksum), which is much faster than decoding and misses damage inside a JPEG's compressed data; the
+    rarer formats are decoded with Pillow. What counts as right is what DALI 2.4 was seen to decode: trailing bytes
+    after the image, the first frame of an animated or extended WebP, the first page of a TIFF. A header that claims
+    more than `MAX_PIXELS` is refused before anything is allocated.
+    """
     kind = sniff(data)
     if kind is None:
         return f"unknown bytes {data[:8].hex(' ')}"
@@ -77,7 +91,7 @@ def diagnose(path: str | os.PathLike[str]) -> str | None:
         return _png_damage(data)
     if kind == "tiff" and 258 not in tiff_tags(data):
         return "TIFF without a BitsPerSample field (not decodable by DALI)"
-    return _decoding_damage(path, kind)
+    return _decoding_damage(data, kind)
 
 
 def _jpeg_damage(data: bytes) -> str | None:
@@ -114,11 +128,11 @@ def _png_damage(data: bytes) -> str | None:
     return "truncated PNG"
 
 
-def _decoding_damage(path: str | os.PathLike[str], kind: str) -> str | None:
+def _decoding_damage(data: bytes, kind: str) -> str | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of oddities that do not keep it from decoding
-            with Image.open(path) as image:
+            with Image.open(io.BytesIO(data)) as image:
                 image.load()
     except Exception as error:  # Pillow's plugins raise nearly anything on damaged files
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__

@@ -63,8 +63,8 @@ class _Found:
     excluded: set[str] = field(default_factory=set)
 
 
-def scan_folder(root: str, exclude: Sequence[str] = ()) -> FolderScan:
-    """List the images below `root`, in torchvision's order.
+def scan_folder(root: str, exclude: Sequence[str] = (), extensions: frozenset[str] = IMAGE_EXTENSIONS) -> FolderScan:
+    """List the images (files with one of `extensions`) below `root`, in torchvision's order.
 
     Raises:
         FileNotFoundError: no such root, or a link that leads nowhere.
@@ -84,11 +84,11 @@ def scan_folder(root: str, exclude: Sequence[str] = ()) -> FolderScan:
         if is_folder:
             folders.append(entry.name)
         else:
-            loose_images += _extension(entry.name) in IMAGE_EXTENSIONS
+            loose_images += _extension(entry.name) in extensions
             loose.unused[LOOSE] += 1
     folders.sort()
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
-        found = list(pool.map(lambda name: _scan_class(root, name, excluded), folders))
+        found = list(pool.map(lambda name: _scan_class(root, name, excluded, extensions), folders))
 
     dangling = sorted(link for part in (loose, *found) for link in part.dangling)
     if dangling:
@@ -111,7 +111,7 @@ def scan_folder(root: str, exclude: Sequence[str] = ()) -> FolderScan:
     )
 
 
-def _scan_class(root: str, name: str, excluded: Iterable[str]) -> _Found:
+def _scan_class(root: str, name: str, excluded: Iterable[str], extensions: frozenset[str]) -> _Found:
     found = _Found()
     images: list[tuple[str, list[str]]] = []
     pending = [name]
@@ -121,7 +121,7 @@ def _scan_class(root: str, name: str, excluded: Iterable[str]) -> _Found:
         for entry, is_folder in _visible(root, folder, excluded, found):
             if is_folder:
                 pending.append(f"{folder}/{entry.name}")
-            elif (extension := _extension(entry.name)) in IMAGE_EXTENSIONS:
+            elif (extension := _extension(entry.name)) in extensions:
                 here.append(entry.name)
             else:
                 found.unused[UNDECODABLE if extension in UNDECODABLE_EXTENSIONS else NOT_AN_IMAGE] += 1
