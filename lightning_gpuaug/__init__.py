@@ -11,7 +11,7 @@ cuda_queues.request()  # before anything starts CUDA
 
 if TYPE_CHECKING:
     from lightning_gpuaug import ops
-    from lightning_gpuaug.callbacks import Throughput
+    from lightning_gpuaug.callbacks import BatchPreview, Throughput
     from lightning_gpuaug.classifier import Classifier
     from lightning_gpuaug.data import ImageDataModule
     from lightning_gpuaug.recipe import (
@@ -73,6 +73,7 @@ _HOME = {
     "Solarize": "recipe",
     "TrivialAugmentWide": "recipe",
     "View": "recipe",
+    "BatchPreview": "callbacks",
     "Throughput": "callbacks",
     "ops": "ops",
 }
@@ -81,6 +82,7 @@ __all__ = [
     "LMDB",
     "AugMix",
     "AutoAugment",
+    "BatchPreview",
     "Classifier",
     "ColorJitter",
     "EvalRecipe",

@@ -16,6 +16,11 @@ COMMANDS = {
     "test": ("lightning_gpuaug.cli.training", "run one pass over the test images"),
     "predict": ("lightning_gpuaug.cli.training", "run the model on images and write predictions.csv"),
     "index": ("lightning_gpuaug.cli.index", "find the records of TFRecord, tar, RecordIO or LMDB files ahead of a run"),
+    "preview": ("lightning_gpuaug.cli.preview", "draw what the training recipe makes of some images"),
+    "parity": (
+        "lightning_gpuaug.cli.parity",
+        "compare augmentation with timm and torchvision, op by op and as a whole",
+    ),
     "demo": ("lightning_gpuaug.cli.demo", "train on handwritten digits and show what the input pipeline did"),
 }
 
