@@ -13,6 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuaug.sources.base import Source, map_classes, read_only, some, validated_classes
+from lightning_gpuaug.sources.exclude import excluded_names, validated_exclude
 from lightning_gpuaug.sources.scan import FolderScan, scan_folder
 
 
@@ -28,7 +29,7 @@ class ImageFolder(Source):
     Attributes:
         root: the folder; `~` is expanded.
         exclude: files or folders to leave out, relative to `root` or absolute; or, as one string or path, the
-            text file that lists them, one a line.
+            text file that lists them, one a line (`#` comments allowed), or a JSON array of them.
         strict: refuse when a file below `root` is left unused (other than through `exclude`).
         class_names: the class list to label with, when it must not come from the folders (see `with_classes`).
     """
@@ -44,10 +45,7 @@ class ImageFolder(Source):
         if not isinstance(self.root, (str, os.PathLike)) or not os.fspath(self.root):
             raise TypeError(f"ImageFolder.root must be the path of a folder, got {self.root!r}")
         object.__setattr__(self, "root", os.fspath(self.root))
-        if isinstance(self.exclude, os.PathLike):
-            object.__setattr__(self, "exclude", os.fspath(self.exclude))
-        elif not isinstance(self.exclude, str):
-            object.__setattr__(self, "exclude", tuple(os.fspath(path) for path in self.exclude))
+        object.__setattr__(self, "exclude", validated_exclude(self.exclude, "ImageFolder.exclude"))
         if self.class_names is not None:
             object.__setattr__(self, "class_names", validated_classes(self.class_names, "ImageFolder.class_names"))
 
@@ -134,13 +132,4 @@ class ImageFolder(Source):
         return targets
 
     def _excluded_paths(self) -> tuple[str, ...]:
-        if isinstance(self.exclude, Sequence) and not isinstance(self.exclude, str):
-            return tuple(self.exclude)
-        try:
-            with open(os.path.expanduser(self.exclude), encoding="utf-8-sig") as file:
-                return tuple(line for line in (raw.rstrip("\r\n") for raw in file) if line.strip())
-        except (OSError, UnicodeDecodeError) as error:
-            raise ValueError(
-                f"ImageFolder.exclude as one string must be a text file of paths (one path goes in a list), "
-                f"got {self.exclude!r}: {error}"
-            ) from None
+        return excluded_names(validated_exclude(self.exclude, "ImageFolder.exclude"), "ImageFolder.exclude")
