@@ -30,6 +30,11 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
       "Tensor? flip=None, ScalarType dtype=float, bool channels_last=True, int interpolation=1, bool antialias=True) "
       "-> Tensor");
   m.def("image_sizes(Tensor paths, bool exif_orientation=False, int threads=1) -> Tensor");
+  m.def("image_sizes_packed(Tensor data, Tensor start, Tensor length, bool exif_orientation=False) -> Tensor");
+  m.def(
+      "read_ranges(Tensor(a!) out, Tensor start, Tensor paths, Tensor file, Tensor offset, Tensor length, "
+      "int threads=1) -> Tensor");
+  m.def("crc32c(Tensor data, Tensor start, Tensor length, int threads=1) -> Tensor");
   m.def("record_layout() -> str");
   m.def(
       "augment(Tensor x, Tensor params, float[] mean, float[] std, ScalarType dtype=float, bool channels_last=True, "

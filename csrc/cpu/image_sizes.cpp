@@ -1,4 +1,5 @@
-// image_sizes: height and width of JPEG and PNG files from their headers, many files at a time.
+// image_sizes, image_sizes_packed: height and width of JPEGs and PNGs from their headers, many files at a time, or in
+// memory.
 //
 // A random crop needs the image's size before the image is decoded. A header is a few hundred bytes near the start of
 // the file, so this is one or two small reads a file; several threads hide the latency of a disk or a network.
@@ -14,6 +15,7 @@
 #include <vector>
 
 #include "../check.h"
+#include "ranges.h"
 
 namespace gpuaug {
 namespace {
@@ -23,14 +25,14 @@ struct Size {
 };
 
 // Bytes of a file at any offset, a block at a time.
-class HeaderReader {
+class FileHeader {
  public:
-  explicit HeaderReader(const char* path) : file_(open(path, O_RDONLY | O_CLOEXEC)) {}
-  ~HeaderReader() {
+  explicit FileHeader(const char* path) : file_(open(path, O_RDONLY | O_CLOEXEC)) {}
+  ~FileHeader() {
     if (file_ >= 0) close(file_);
   }
-  HeaderReader(const HeaderReader&) = delete;
-  HeaderReader& operator=(const HeaderReader&) = delete;
+  FileHeader(const FileHeader&) = delete;
+  FileHeader& operator=(const FileHeader&) = delete;
 
   // `count` (at most kBlock) bytes at `offset`, or nullptr past the end of the file.
   const uint8_t* at(int64_t offset, int64_t count) {
@@ -51,11 +53,25 @@ class HeaderReader {
   uint8_t block_[kBlock];
 };
 
+// The same of an image in memory.
+class MemoryHeader {
+ public:
+  MemoryHeader(const uint8_t* data, int64_t size) : data_(data), size_(size) {}
+  const uint8_t* at(int64_t offset, int64_t count) const {
+    return offset + count <= size_ ? data_ + offset : nullptr;
+  }
+
+ private:
+  const uint8_t* data_;
+  int64_t size_;
+};
+
 uint32_t big16(const uint8_t* p) { return static_cast<uint32_t>(p[0]) << 8 | p[1]; }
 uint32_t big32(const uint8_t* p) { return big16(p) << 16 | big16(p + 2); }
 
 // The orientation (1..8) that an Exif segment's first directory holds; 1 if none. `offset` is that of the TIFF header.
-int exif_orientation(HeaderReader& file, int64_t offset, int64_t end) {
+template <typename Header>
+int exif_orientation(Header& file, int64_t offset, int64_t end) {
   const uint8_t* head = file.at(offset, 8);
   if (!head) return 1;
   const bool little = head[0] == 'I';
@@ -76,7 +92,8 @@ int exif_orientation(HeaderReader& file, int64_t offset, int64_t end) {
   return 1;
 }
 
-Size jpeg_size(HeaderReader& file, bool orient) {
+template <typename Header>
+Size jpeg_size(Header& file, bool orient) {
   int orientation = 1;
   int64_t offset = 2;
   while (true) {
@@ -112,8 +129,8 @@ Size jpeg_size(HeaderReader& file, bool orient) {
   }
 }
 
-Size header_size(const char* path, bool orient) {
-  HeaderReader file(path);
+template <typename Header>
+Size header_size(Header& file, bool orient) {
   const uint8_t* p = file.at(0, 24);
   if (!p) return {};
   if (p[0] == 0xFF && p[1] == 0xD8) return jpeg_size(file, orient);
@@ -143,7 +160,10 @@ Tensor image_sizes(const Tensor& paths, bool exif_orientation, int64_t threads) 
   Size* sizes = reinterpret_cast<Size*>(out.mutable_data_ptr<int32_t>());
   const int64_t workers = std::max<int64_t>(1, std::min(threads, (count + 7) / 8));
   const auto work = [&](int64_t first) {
-    for (int64_t i = first; i < count; i += workers) sizes[i] = header_size(names + i * length, exif_orientation);
+    for (int64_t i = first; i < count; i += workers) {
+      FileHeader file(names + i * length);
+      sizes[i] = header_size(file, exif_orientation);
+    }
   };
   std::vector<std::thread> pool;
   for (int64_t w = 1; w < workers; ++w) pool.emplace_back(work, w);
@@ -152,7 +172,22 @@ Tensor image_sizes(const Tensor& paths, bool exif_orientation, int64_t threads) 
   return out;
 }
 
+Tensor image_sizes_packed(const Tensor& data, const Tensor& start, const Tensor& length, bool exif_orientation) {
+  const Ranges of("image_sizes_packed", "data", data, "start", start, length);
+  Tensor out = torch::stable::new_empty(data, {of.count, 2}, ScalarType::Int);
+  Size* sizes = reinterpret_cast<Size*>(out.mutable_data_ptr<int32_t>());
+  const uint8_t* bytes = data.const_data_ptr<uint8_t>();
+  for (int64_t i = 0; i < of.count; ++i) {
+    MemoryHeader image(bytes + of.begin[i], of.length[i]);
+    sizes[i] = header_size(image, exif_orientation);
+  }
+  return out;
+}
+
 }  // namespace
 }  // namespace gpuaug
 
-STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CPU, m) { m.impl("image_sizes", TORCH_BOX(&gpuaug::image_sizes)); }
+STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CPU, m) {
+  m.impl("image_sizes", TORCH_BOX(&gpuaug::image_sizes));
+  m.impl("image_sizes_packed", TORCH_BOX(&gpuaug::image_sizes_packed));
+}

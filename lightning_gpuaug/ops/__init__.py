@@ -11,6 +11,7 @@ from lightning_gpuaug.ops._image_sizes import image_sizes
 from lightning_gpuaug.ops._info import backend, build_info
 from lightning_gpuaug.ops._nms import batched_nms, nms, nms_padded, soft_nms
 from lightning_gpuaug.ops._normalize import normalize
+from lightning_gpuaug.ops._records import crc32c, image_sizes_packed, read_ranges
 from lightning_gpuaug.ops._resize_packed import resize_packed
 from lightning_gpuaug.ops._roi_align import roi_align
 from lightning_gpuaug.ops._single import (
@@ -50,6 +51,7 @@ __all__ = [
     "check_records",
     "color_matrix",
     "contrast",
+    "crc32c",
     "equalize",
     "erase",
     "gamma",
@@ -57,6 +59,7 @@ __all__ = [
     "grayscale",
     "hue",
     "image_sizes",
+    "image_sizes_packed",
     "image_stats",
     "invert",
     "lut",
@@ -66,6 +69,7 @@ __all__ = [
     "nms_padded",
     "normalize",
     "posterize",
+    "read_ranges",
     "resize_packed",
     "resized_crop",
     "roi_align",
