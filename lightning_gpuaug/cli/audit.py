@@ -64,10 +64,10 @@ def _parser() -> DataParser:
 
     parser = data_parser(
         "audit",
-        "Walk the plan of every stage with every rank and count: no sample missing or twice, no empty batch, equal steps "
-        "on all ranks; then the same for a training epoch that is interrupted and continued by another number of ranks. "
+        "Walk the plan of every stage with every rank and count: no sample missing or twice, no empty batch, equal "
+        "steps on all ranks; then the same for a training epoch that is interrupted and continued by other ranks. "
         "No image is opened, no GPU is needed. Exit code 1 if a promise is broken.",
-        "gpuaug audit --config configs/imagenet_resnet50.yaml --data.train /data/train --data.val /data/val --world [1,8]",
+        "gpuaug audit --config configs/imagenet_resnet50.yaml --data.train /data/train --data.val /data/val",
     )
     parser.add_argument(
         "--world",

@@ -16,16 +16,16 @@ if TYPE_CHECKING:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpuaug scan",
-        description="Check every image of a data set: unreadable, empty, cut, of a type that cannot be decoded, too large "
-        "by its header. Counts classes and sizes. Reads every byte; JPEG and PNG are checked by their structure without "
-        "decoding, so it runs at about the speed of the disk.",
+        description="Check every image of a data set: unreadable, empty, cut, of a type that cannot be decoded, too "
+        "large by its header. Counts classes and sizes. Reads every byte; JPEG and PNG are checked by their structure, "
+        "without decoding, so it runs at about the speed of the disk.",
         epilog="example: gpuaug scan /data/train --exclude-list bad.txt",
         allow_abbrev=False,
     )
     parser.add_argument(
         "path",
-        help="a folder of class folders, a folder of images, a list (.txt, .csv, .tsv), a .tar or TFRecord shard, a folder "
-        "of shards, or a quoted pattern of shards ('train-{000..146}.tar', 'train-*')",
+        help="a folder of class folders, a folder of images, a list (.txt, .csv, .tsv), a .tar or TFRecord shard, a "
+        "folder of shards, or a quoted pattern of shards ('train-{000..146}.tar', 'train-*')",
     )
     parser.add_argument(
         "--decode",
@@ -36,8 +36,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--duplicates",
         action="store_true",
-        help="also hash every file (SHA-256): the second of two equal files is a finding, and both are when their labels "
-        "differ",
+        help="also hash every file (SHA-256): the second of two equal files is a finding, and both are when their "
+        "labels differ",
     )
     parser.add_argument(
         "--max-pixels",
@@ -50,8 +50,8 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--exclude-list",
         metavar="FILE",
-        help="write the names of what was found, for exclude= of the sources, behind those of --exclude; with reasons as "
-        "comments, or as a JSON array if the name ends in .json",
+        help="write the names of what was found, for exclude= of the sources, behind those of --exclude; with reasons "
+        "as comments, or as a JSON array if the name ends in .json",
     )
     parser.add_argument(
         "--workers", type=int, metavar="N", help="processes (default: one a core; more for a slow network drive)"
@@ -137,6 +137,9 @@ def main(args: list[str]) -> int:
         found = run_scan(options)
     except SystemExit as stop:  # argparse has printed the help or the reason
         return stop.code if isinstance(stop.code, int) else USAGE
+    except KeyboardInterrupt:
+        report("scan", "interrupted; nothing was written")
+        return FOUND_PROBLEMS
     except Exception as error:
         message = message_to_user_behind(error)
         if message is None:

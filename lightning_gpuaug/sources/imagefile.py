@@ -31,7 +31,6 @@ class Problem(NamedTuple):
     reason: str
 
 
-
 #: Pixels that a header may claim: where Pillow refuses a decompression bomb (half a GiB of RGB).
 MAX_PIXELS = 178_956_970
 

@@ -50,7 +50,12 @@ class Coverage:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values."""
-        return {**vars(self), "worlds": list(self.worlds), "per_rank": list(self.per_rank), "problems": [*self.problems]}
+        return {
+            **vars(self),
+            "worlds": list(self.worlds),
+            "per_rank": list(self.per_rank),
+            "problems": [*self.problems],
+        }
 
 
 @dataclass
@@ -150,7 +155,7 @@ def audit_epochs(stage: str, plans: Plans, world: int, epochs: int) -> Coverage:
 
 
 def audit_resume(stage: str, plans: Plans, worlds: tuple[int, int], epoch: int = 0) -> Coverage | None:
-    """Walk an epoch that is interrupted twice: begun with `worlds[0]` ranks, continued with `worlds[1]`, ended as begun.
+    """Walk an epoch that is interrupted twice: begun by `worlds[0]` ranks, continued by `worlds[1]`, ended as begun.
 
     Three such epochs are walked, interrupted for the first time after one step, at a third, and before the last step,
     and for the second time half-way through the rest. In each, all ranks together must get every sample once, but for

@@ -114,11 +114,12 @@ def _list_contents(path: str, exclude: Sequence[str], labelled: bool) -> Content
         kind="list",
         names=[source.sample_name(i) for i in range(len(source))],
         piece=lambda i: Piece(paths[i]),
-        **_labels(source),
+        classes=source.classes,
+        targets=_single_labels(source),
     )
 
 
-def _labels(source: Source) -> dict[str, object]:
+def _single_labels(source: Source) -> npt.NDArray[np.int64] | None:
     targets = source.targets
-    single = targets.ndim == 1 and bool(len(targets)) and int(targets.min()) >= 0
-    return {"classes": source.classes, "targets": targets if single else None}
+    single = targets.ndim == 1 and len(targets) > 0 and int(targets.min()) >= 0
+    return targets.astype(np.int64, copy=False) if single else None

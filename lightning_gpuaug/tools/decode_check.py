@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import re
-import tempfile
 
 import numpy as np
 
@@ -35,9 +34,9 @@ class DecodeCheck:
         self._pipe: DecodePipeline | None = None
         self._said = os.memfd_create("gpuaug-decoder-messages")
         os.dup2(self._said, 2)
-        # DALI reads files; a piece of a shard is put into one in memory.
-        folder = "/dev/shm" if os.access("/dev/shm", os.W_OK) else None
-        self._copy = tempfile.NamedTemporaryFile(prefix="gpuaug-scan-", dir=folder)  # noqa: SIM115
+        # DALI reads files; here is one in memory.
+        self._image = os.memfd_create("gpuaug-image")
+        self._name = f"/proc/self/fd/{self._image}".encode()
 
     def problem(self, data: bytes, width: int, height: int) -> Problem | None:
         """What is wrong with an image whose header is in order.
@@ -47,11 +46,10 @@ class DecodeCheck:
             width: by its header, pixels.
             height: by its header, pixels.
         """
-        with open(self._copy.name, "wb") as file:
-            file.write(data)
-        name = os.fsencode(self._copy.name)
+        os.ftruncate(self._image, 0)
+        os.pwrite(self._image, data, 0)
         request = Request(
-            paths=np.array([name], dtype=f"S{len(name) + 1}"),
+            np.array([self._name], dtype=f"S{len(self._name) + 1}"),
             start=np.zeros((1, 2), dtype=np.int32),
             size=np.array([[height, width]], dtype=np.int32),
         )

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import numpy.typing as npt
@@ -15,9 +16,11 @@ from lightning_gpuaug.sources.imagefile import MAX_PIXELS, Problem, problem_in, 
 from lightning_gpuaug.sources.imageheader import size_of, sniff
 from lightning_gpuaug.tools import workers
 from lightning_gpuaug.tools.contents import Contents
-from lightning_gpuaug.tools.decode_check import DecodeCheck
 from lightning_gpuaug.tools.findings import Finding
 from lightning_gpuaug.tools.pieces import MAX_BYTES, Piece, PieceReader
+
+if TYPE_CHECKING:
+    from lightning_gpuaug.tools.decode_check import DecodeCheck
 
 CHUNK = 256
 """Images a task: a fraction of a second of work."""
@@ -83,14 +86,8 @@ def scan_images(
     work = partial(_check_chunk, duplicates=duplicates, max_pixels=max_pixels)
     tasks = ([contents.piece(i) for i in range(begin, min(begin + CHUNK, total))] for begin in range(0, total, CHUNK))
     processes = min(processes or workers.cores(), max(1, -(-total // CHUNK)))
-    results: Iterator[ImageFacts]
-    if processes == 1 and not decode:  # not worth a process
-        results = map(work, tasks)
-    else:
-        begin = _begin_decoding if decode else None
-        results = workers.in_order(work, tasks, processes, begin=begin)
     done = 0
-    for part in results:
+    for part in workers.in_order(work, tasks, processes, begin=_begin_decoding if decode else None):
         rows = slice(done, done + len(part.bytes))
         facts.bytes[rows], facts.sizes[rows], facts.types[rows] = part.bytes, part.sizes, part.types
         facts.digests[rows] = part.digests
@@ -104,6 +101,8 @@ _decoder: DecodeCheck | None = None  # of this worker
 
 
 def _begin_decoding() -> None:
+    from lightning_gpuaug.tools.decode_check import DecodeCheck  # torch and DALI: seconds, for those who need them
+
     global _decoder
     _decoder = DecodeCheck()
 
@@ -144,7 +143,9 @@ def _check(reader: PieceReader, piece: Piece, i: int, facts: ImageFacts, max_pix
     problem = problem_in(data)
     if problem is None and width * height > max_pixels:
         limit = f"{max_pixels / 1e6:.3g}"
-        return Problem("oversized", f"header claims {width}×{height} ({width * height / 1e6:.3g} Mpx, limit {limit} Mpx)")
+        return Problem(
+            "oversized", f"header claims {width}×{height} ({width * height / 1e6:.3g} Mpx, limit {limit} Mpx)"
+        )
     if problem is None and _decoder is not None:
         return _decoder.problem(data, width, height)
     return problem
@@ -175,10 +176,7 @@ def find_duplicates(contents: Contents, facts: ImageFacts) -> list[Finding]:
                 reason = f"same bytes as {other} under another label ({named})"
                 findings.append((i, Finding(contents.names[i], "duplicate with another label", reason)))
         else:
-            findings += [
-                (i, Finding(contents.names[i], "duplicate", f"same bytes as {first}"))
-                for i in samples[1:]
-            ]
+            findings += [(i, Finding(contents.names[i], "duplicate", f"same bytes as {first}")) for i in samples[1:]]
     return [finding for _, finding in sorted(findings, key=lambda pair: pair[0])]
 
 

@@ -10,6 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures import TimeoutError as FutureTimeout
+from concurrent.futures.process import BrokenProcessPool
 from multiprocessing import connection
 from typing import Any, TypeVar
 
@@ -21,6 +22,7 @@ _AHEAD = 3
 _POLL_SECONDS = 0.2
 
 _counter: Any = None  # in a worker: how many items all workers have done
+_told: Callable[[int], None] | None = None  # where there is no worker: who wants to know at once
 
 
 def cores() -> int:
@@ -33,6 +35,8 @@ def count(done: int) -> None:
     if _counter is not None:
         with _counter.get_lock():
             _counter.value += done
+    elif _told is not None:
+        _told(done)
 
 
 def in_order(
@@ -44,6 +48,8 @@ def in_order(
 ) -> Iterator[Result]:
     """Results of `work` on each of `tasks`, in the order of the tasks.
 
+    One worker without a `begin` is this process.
+
     Args:
         work: a function of a module (processes are spawned, so that no thread or CUDA context is forked). It calls
             `count` as it goes along.
@@ -53,9 +59,12 @@ def in_order(
         begin: called once in each process.
 
     Raises:
-        BrokenProcessPool: a worker was killed.
+        RuntimeError: a worker was killed.
         Exception: what `work` raised.
     """
+    if workers == 1 and begin is None:
+        yield from _here(work, tasks, progress)
+        return
     context = multiprocessing.get_context("spawn")
     counter = context.Value("q", 0)
     told = 0
@@ -82,8 +91,15 @@ def in_order(
             try:
                 result = on_their_way[0].result(timeout=_POLL_SECONDS)
             except FutureTimeout:
+                if on_their_way[0].done():  # the work itself ran into a timeout
+                    raise
                 tell()
                 continue
+            except BrokenProcessPool:
+                raise RuntimeError("a worker process was killed; is there too little memory?") from None
+            except (OSError, ValueError, RuntimeError) as error:
+                # Told from here, it is what this package says of a file, not a defect of the pool.
+                raise error.with_traceback(None) from None
             on_their_way.popleft()
             tell()
             yield result
@@ -91,10 +107,21 @@ def in_order(
         pool.shutdown(wait=True, cancel_futures=True)
 
 
+def _here(work: Callable[[Task], Result], tasks: Iterable[Task], progress: Callable[[int], None]) -> Iterator[Result]:
+    global _told
+    for task in tasks:
+        _told = progress
+        try:
+            result = work(task)
+        finally:
+            _told = None
+        yield result
+
+
 def _enter(counter: Any, begin: Callable[[], None] | None) -> None:
     global _counter
     _counter = counter
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to handle; it lets the work in hand end
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # Ctrl-C ends the work in hand at once and without a word
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     if begin is not None:
         begin()
