@@ -10,9 +10,10 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Request
+from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Paths, Request
 from lightning_gpuaug.plan import Indices
-from lightning_gpuaug.sources.imagefile import diagnose
+from lightning_gpuaug.sources.encoded import Encoded
+from lightning_gpuaug.sources.imagefile import diagnose, diagnose_encoded
 
 OnBadImage = Literal["raise", "substitute"]
 
@@ -169,10 +170,18 @@ def find_culprits(decoding: Decoding, request: Request, indices: Indices) -> dic
         except DecodeError as error:
             pipe.close()
             pipe = None
-            culprits[int(indices[row])] = diagnose(os.fsdecode(bytes(request.paths[row]))) or last_words(error)
+            culprits[int(indices[row])] = _diagnosis(request.images, row) or last_words(error)
     if pipe is not None:
         pipe.close()
     return culprits
+
+
+def _diagnosis(images: Paths | Encoded, row: int) -> str | None:
+    if isinstance(images, Encoded):
+        if row in images.problems or images.sizes is not None:
+            return images.problems.get(row)
+        return diagnose_encoded(images.content(row))
+    return diagnose(os.fsdecode(bytes(images[row])))
 
 
 def last_words(error: DecodeError) -> str:

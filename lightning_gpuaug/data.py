@@ -189,7 +189,7 @@ class ImageDataModule(pl.LightningDataModule):
         """File to reason, of every image that was substituted so far in this process."""
         for loader in self._loaders.values():
             found = dict(loader.bad.reasons)  # a copy: a loader's worker may be adding to it
-            self._bad_images.update({loader.source.paths[index]: reason for index, reason in found.items()})
+            self._bad_images.update({loader.source.location(index): reason for index, reason in found.items()})
         return dict(self._bad_images)
 
     @property
@@ -397,6 +397,7 @@ class ImageDataModule(pl.LightningDataModule):
             num_threads=threads,
             prefetch=self.prefetch,
             hw_decoder_load=self.hw_decoder_load if self.hw_decoder_load != "auto" else 1.0,
+            feed=self._source(stage).feed,
             packed=training and device == "gpu" and ops.backend(place.device) == "native-cuda",
         )
 

@@ -17,6 +17,7 @@ from lightning_gpuaug.plan import Indices
 from lightning_gpuaug.prepare import Prepared
 from lightning_gpuaug.recipe import TrainRecipe
 from lightning_gpuaug.sources import Source
+from lightning_gpuaug.sources.base import Targets
 
 Batch = tuple[torch.Tensor, torch.Tensor]
 
@@ -80,7 +81,7 @@ class Finisher:
                 images = self.images(pixels, flip)
         if decoded.images.is_cuda:
             self._lend(decoded)
-        targets = self.targets(indices)
+        targets = self.targets(indices, prepared.targets)
         if prepared.params is not None and prepared.params.share is not None:
             targets = self._mixed(targets, self._to_device(torch.from_numpy(prepared.params.share)))
         return images, targets
@@ -140,9 +141,9 @@ class Finisher:
             antialias=resample.antialias,
         )
 
-    def targets(self, indices: Indices) -> torch.Tensor:
-        """Targets of samples (or their indices, for prediction) on the output's device."""
-        values = indices if self._output.indices else self._source.targets[indices]
+    def targets(self, indices: Indices, read: Targets | None = None) -> torch.Tensor:
+        """Targets of samples (or their indices, for prediction) on the output's device; `read` with them, or known."""
+        values = indices if self._output.indices else self._source.targets[indices] if read is None else read
         return self._to_device(torch.from_numpy(np.array(values)))
 
     def close(self) -> None:

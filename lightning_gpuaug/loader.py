@@ -20,6 +20,7 @@ from lightning_gpuaug.plan import Indices, Plan
 from lightning_gpuaug.prepare import Prepared, Preparer
 from lightning_gpuaug.recipe import EvalRecipe
 from lightning_gpuaug.sources import Source
+from lightning_gpuaug.sources.encoded import Encoded
 
 
 @dataclass(frozen=True)
@@ -39,6 +40,15 @@ class Place:
     def next(self) -> Place:
         """The following step of the same epoch."""
         return Place(self.epoch, self.step + 1, self.consumed)
+
+
+@dataclass
+class _Reading:
+    """A batch being read."""
+
+    place: Place
+    indices: Indices
+    encoded: Future[Encoded] | None
 
 
 @dataclass
@@ -106,7 +116,8 @@ class Loader:
         self._prepare: Preparer | None = None
         self._pipe: DecodePipeline | None = None
         self._orders: deque[_Order] = deque()  # batches being decoded, oldest first
-        self._to_order = Place(0, 0)  # the next batch to start decoding
+        self._reading: deque[_Reading] = deque()  # batches to decode after those, being read where that is our part
+        self._to_order = Place(0, 0)  # the next batch to start reading
         self._finish = Finisher(source, decoding, output)
         self._cached: torch.Tensor | None = None
 
@@ -155,6 +166,9 @@ class Loader:
         self._finish.close()
         self._drop_pipeline()
         self._orders.clear()
+        self._reading.clear()
+        if self._prepare is not None:
+            self._prepare.close()
         self._pass = self._cached = None
 
     # ---- passes: the caller's thread -----------------------------------------------------------------------------
@@ -280,19 +294,25 @@ class Loader:
 
     def _rewind(self, place: Place) -> None:
         self._orders.clear()
+        self._reading.clear()
         self._to_order = place
         self.bad.start_from(place.epoch, place.step)
 
     def _plan_order(self) -> _Order:
-        """Plan the next batch to decode."""
-        place = self._wrap(self._to_order)
-        if place.step == 0:
-            self.bad.start_from(place.epoch, 0)
+        """Plan the next batch to decode, and begin to read those behind it."""
         if self._prepare is None:
-            self._prepare = Preparer(self.source, self.decoding.recipe, self.decoding.image_size)
-        indices = self.bad.rows(_Pass(self.plan, place), place.epoch, place.step)
-        self._to_order = place.next()
-        return _Order(place, indices, self._prepare(indices, place.epoch, self.seed))
+            decoding = self.decoding
+            pinned = decoding.device == "gpu"
+            self._prepare = Preparer(self.source, decoding.recipe, decoding.image_size, pinned)
+        while len(self._reading) <= self._prepare.ahead:
+            place = self._wrap(self._to_order)
+            if place.step == 0:
+                self.bad.start_from(place.epoch, 0)
+            indices = self.bad.rows(_Pass(self.plan, place), place.epoch, place.step)
+            self._to_order = place.next()
+            self._reading.append(_Reading(place, indices, self._prepare.read(indices)))
+        due = self._reading.popleft()
+        return _Order(due.place, due.indices, self._prepare(due.indices, due.place.epoch, self.seed, due.encoded))
 
     def _find_bad(self, error: DecodeError) -> None:
         """Name the images that broke the pipeline, then plan again from the batch that failed."""
@@ -301,7 +321,7 @@ class Loader:
         for order in failed:  # the failure is the oldest batch's, unless DALI reported a later one early
             culprits = find_culprits(self.decoding, order.prepared.request, order.indices)
             if culprits:
-                self.bad.register(culprits, {i: self.source.paths[i] for i in culprits})
+                self.bad.register(culprits, {i: self.source.location(i) for i in culprits})
                 return self._rewind(failed[0].place)
         raise error
 

@@ -1,8 +1,8 @@
-"""The only door to NVIDIA DALI: batches of file paths in, uint8 batches out, in exactly the order asked for.
+"""The only door to NVIDIA DALI: batches of file paths or bytes in, uint8 batches out, in exactly the order asked for.
 
 No DALI reader is used. Readers own an epoch, a shard and a shuffle, and each of these conflicts with what a training
-loop needs (a sanity check, a limit, a resume). Here a batch is a matrix of paths. The pipeline knows no epochs, and
-moving to another place in the data is forgetting a few batches, never a rebuild.
+loop needs (a sanity check, a limit, a resume). Here a batch is a matrix of paths, or the images' bytes. The pipeline
+knows no epochs, and moving to another place in the data is forgetting a few batches, never a rebuild.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from numpy.typing import NDArray
 from torch.utils.dlpack import from_dlpack
 
 from lightning_gpuaug.recipe import EvalRecipe, Interpolation, TrainRecipe
+from lightning_gpuaug.sources.base import Feed
+from lightning_gpuaug.sources.encoded import Encoded
 
 Paths = NDArray[np.bytes_]
 
@@ -40,6 +42,7 @@ class Decoding:
         num_threads: CPU threads of the pipeline.
         prefetch: batches decoded ahead.
         hw_decoder_load: share of JPEGs for the hardware decoder, 0..1; "gpu" only.
+        feed: what requests hold: file names, the bytes of encoded images, or pixels, which need no decoding.
         packed: leave the resizing to `ops.resize_packed`: hand over the decoded windows as they are, end to end.
     """
 
@@ -52,6 +55,7 @@ class Decoding:
     prefetch: int = 2
     hw_decoder_load: float = 1.0
     packed: bool = False
+    feed: Feed = "paths"
 
 
 @dataclass
@@ -73,17 +77,21 @@ class Request:
     """A batch to decode.
 
     Attributes:
-        paths: (N,) file names as zero-padded bytes, N at most the pipeline's batch size.
+        images: N of them, at most the pipeline's batch size: file names (N,) as zero-padded bytes, or their bytes.
         start: (N, 2) int32, top and left of the window to decode, pixels. A window that is not inside of the image
             makes the batch fail before anything is allocated.
         size: (N, 2) int32, its height and width.
         part: what of the window to resize, as (begin, end), each (N, 2) float32 (y, x); None for all of it.
     """
 
-    paths: Paths
+    images: Paths | Encoded
     start: NDArray[np.int32]
     size: NDArray[np.int32]
     part: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.start)
 
     @property
     def bytes(self) -> int:
@@ -93,7 +101,8 @@ class Request:
     def row(self, i: int) -> Request:
         """The batch of one sample of this batch."""
         part = None if self.part is None else (self.part[0][i : i + 1], self.part[1][i : i + 1])
-        return Request(self.paths[i : i + 1], self.start[i : i + 1], self.size[i : i + 1], part)
+        images = self.images.row(i) if isinstance(self.images, Encoded) else self.images[i : i + 1]
+        return Request(images, self.start[i : i + 1], self.size[i : i + 1], part)
 
 
 class DecodePipeline:
@@ -118,8 +127,9 @@ class DecodePipeline:
 
     def start(self, request: Request) -> None:
         """Begin to decode a batch."""
-        rows = len(request.paths)
-        self._pipe.feed_input("paths", path_bytes(request.paths))
+        rows = len(request)
+        images = request.images
+        self._pipe.feed_input("images", _tensors(images) if isinstance(images, Encoded) else path_bytes(images))
         self._pipe.feed_input("ticket", np.full((rows, 1), self._ticket, dtype=np.int64))
         self._pipe.feed_input("start", request.start)
         self._pipe.feed_input("size", request.size)
@@ -140,7 +150,7 @@ class DecodePipeline:
             DecodeError: an image of this batch (or of one behind it) could not be decoded.
         """
         ticket, request = self._inside.popleft()
-        rows = len(request.paths)
+        rows = len(request)
         stream = torch.cuda.current_stream(self.decoding.device_id) if self.decoding.device == "gpu" else None
         try:
             # Bound to the consumer's stream rather than synchronised with the host: DALI's memory then returns to
@@ -152,7 +162,8 @@ class DecodePipeline:
         if len(got) != rows or (got != ticket).any():
             raise RuntimeError(f"DALI returned batch {got.tolist()} where batch {ticket} of {rows} rows was due")
         dense = images.as_reshaped_tensor([request.bytes]) if self.decoding.packed else images.as_tensor()
-        return Decoded(from_dlpack(dense), (images, dense))
+        # The bytes too: a copy of them to the GPU may not be over yet.
+        return Decoded(from_dlpack(dense), (images, dense, request.images))
 
     def drain(self) -> None:
         """Forget the batches inside, so that the next one started is the next one popped."""
@@ -161,8 +172,8 @@ class DecodePipeline:
 
     def close(self) -> None:
         """Free the pipeline's threads and memory. A second call does nothing."""
-        self._inside.clear()
         self._pipe = None
+        self._inside.clear()  # behind the pipeline, which reads what these hold
 
 
 def require_dali() -> None:
@@ -197,6 +208,20 @@ def path_bytes(paths: Paths) -> NDArray[np.uint8]:
     return np.ascontiguousarray(paths).view(np.uint8).reshape(len(paths), paths.dtype.itemsize)
 
 
+def _tensors(encoded: Encoded) -> list[Any]:
+    """The images as DALI tensors on the same memory, which each of them keeps alive."""
+    from nvidia.dali.tensors import TensorCPU
+
+    parts = [encoded.data[a : a + n] for a, n in zip(encoded.start.tolist(), encoded.length.tolist(), strict=True)]
+    if encoded.sizes is not None:
+        shapes = encoded.sizes.tolist()
+        parts = [
+            part.view(h, w, 3) if len(part) else part.new_empty((0, 0, 3))
+            for part, (h, w) in zip(parts, shapes, strict=True)
+        ]
+    return [TensorCPU(part.__dlpack__()) for part in parts]
+
+
 def _build(decoding: Decoding) -> Any:
     from nvidia.dali import fn, types
     from nvidia.dali.pipeline import Pipeline
@@ -213,20 +238,33 @@ def _build(decoding: Decoding) -> Any:
         exec_dynamic=True,
     )
     with pipe:
-        paths = fn.external_source(name="paths", dtype=types.UINT8, ndim=1)
-        ticket = fn.external_source(name="ticket", dtype=types.INT64, ndim=1)
-        # Plain reads: for files of an image's size, mapping costs twice the CPU time (page faults).
-        encoded = fn.io.file.read(paths, dont_use_mmap=True)
-        pixels = fn.decoders.image_slice(
-            encoded,
-            device="mixed" if gpu else "cpu",
-            start=fn.external_source(name="start", dtype=types.INT32, ndim=1),
-            shape=fn.external_source(name="size", dtype=types.INT32, ndim=1),
-            axis_names="HW",
-            output_type=types.RGB,
-            adjust_orientation=recipe.exif_orientation,
-            **hardware,
+        images = fn.external_source(
+            name="images",
+            dtype=types.UINT8,
+            ndim=3 if decoding.feed == "pixels" else 1,
+            no_copy=decoding.feed != "paths",
         )
+        ticket = fn.external_source(name="ticket", dtype=types.INT64, ndim=1)
+        window = {
+            "start": fn.external_source(name="start", dtype=types.INT32, ndim=1),
+            "shape": fn.external_source(name="size", dtype=types.INT32, ndim=1),
+        }
+        if decoding.feed == "pixels":
+            pixels = fn.slice(images, **window, axes=(0, 1))
+            pixels = fn.reshape(pixels, layout="HWC")
+            pixels = pixels.gpu() if gpu else pixels
+        else:
+            # Plain reads: for files of an image's size, mapping costs twice the CPU time (page faults).
+            encoded = fn.io.file.read(images, dont_use_mmap=True) if decoding.feed == "paths" else images
+            pixels = fn.decoders.image_slice(
+                encoded,
+                device="mixed" if gpu else "cpu",
+                axis_names="HW",
+                output_type=types.RGB,
+                adjust_orientation=recipe.exif_orientation,
+                **window,
+                **hardware,
+            )
         if isinstance(recipe, EvalRecipe):
             part["roi_start"] = fn.external_source(name="begin", dtype=types.FLOAT, ndim=1)
             part["roi_end"] = fn.external_source(name="end", dtype=types.FLOAT, ndim=1)

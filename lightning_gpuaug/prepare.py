@@ -1,8 +1,10 @@
-"""From sample indices to what the pipeline needs: file names and windows."""
+"""From sample indices to what the pipeline needs: file names or bytes, and windows."""
 
 from __future__ import annotations
 
+import io
 import os
+from concurrent.futures import Future
 from dataclasses import dataclass
 
 import numpy as np
@@ -17,7 +19,9 @@ from lightning_gpuaug.pipeline import Paths, Request, path_bytes
 from lightning_gpuaug.plan import Indices
 from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
 from lightning_gpuaug.sources import Source
-from lightning_gpuaug.sources.imagefile import MAX_PIXELS, header_size
+from lightning_gpuaug.sources.base import Targets
+from lightning_gpuaug.sources.encoded import BATCHES, Encoded, Reader, fixed_paths
+from lightning_gpuaug.sources.imagefile import MAX_PIXELS, encoded_size, header_size
 
 _READERS = 16
 """Headers read at the same time: enough to hide the latency of a disk, idle otherwise."""
@@ -34,41 +38,64 @@ class Prepared:
         request: for the pipeline.
         flip: (N,) bool, which samples to mirror after decoding; None for none.
         params: the samples' programs, flips included, for a recipe that needs them; else None.
+        targets: of the rows, where the source knows them only now; else None.
     """
 
     request: Request
     flip: NDArray[np.bool_] | None = None
     params: Params | None = None
+    targets: Targets | None = None
 
 
 class Preparer:
     """Prepares batches of a source under a recipe.
 
-    The size of an image is read from its header when the sample first comes up, and kept.
+    The size of an image is in its header: of a file it is read when the sample first comes up, and kept; of bytes
+    it is read when they are there.
 
     Args:
         source: where the samples are.
         recipe: what will happen to them.
         image_size: height and width after the resize.
+        pinned: read bytes into page-locked memory, for a GPU.
     """
 
-    def __init__(self, source: Source, recipe: TrainRecipe | EvalRecipe, image_size: int) -> None:
-        self._recipe, self._image_size = recipe, image_size
-        names = [os.fsencode(path) for path in source.paths]
-        # One zero byte more than the longest name, so that every row ends in one.
-        self._paths: Paths = np.array(names, dtype=f"S{max(map(len, names)) + 1}")
-        self._sizes: Sizes = np.zeros((len(names), 2), dtype=np.int32)
+    def __init__(self, source: Source, recipe: TrainRecipe | EvalRecipe, image_size: int, pinned: bool = False) -> None:
+        self._recipe, self._image_size, self._pinned = recipe, image_size, pinned
+        self._reader: Reader | None = None
+        if source.feed == "paths":
+            self._paths: Paths = fixed_paths(source.paths)
+            self._sizes: Sizes = np.zeros((len(self._paths), 2), dtype=np.int32)
+        else:
+            self._reader = source.reader()
 
-    def __call__(self, indices: Indices, epoch: int, seed: int) -> Prepared:
+    @property
+    def ahead(self) -> int:
+        """How many batches should be being read while one is prepared: none where the pipeline reads."""
+        return BATCHES if self._reader is not None else 0
+
+    def read(self, indices: Indices) -> Future[Encoded] | None:
+        """Begin to read a batch, for a later call; None where the pipeline reads."""
+        return self._reader.begin(indices, self._pinned) if self._reader is not None else None
+
+    def close(self) -> None:
+        """Stop reading; the next call begins again."""
+        if self._reader is not None:
+            self._reader.close()
+
+    def __call__(self, indices: Indices, epoch: int, seed: int, reading: Future[Encoded] | None = None) -> Prepared:
         """Prepare a batch.
 
         Args:
             indices: (N,) samples.
             epoch: keys the draws, with `seed` and the index.
             seed: 0..2**32-1.
+            reading: what `read` gave for these samples, if it was called before.
         """
         recipe = self._recipe
-        sizes = self._sizes_of(indices)
+        reading = reading or self.read(indices)
+        encoded = reading.result() if reading is not None else None
+        sizes = self._sizes_of(indices) if encoded is None else self._sizes_in_memory(encoded)
         start, size, part, flip, params = np.zeros_like(sizes), sizes, None, None, None
         if isinstance(recipe, EvalRecipe):
             part = centre_window(np.maximum(sizes, 1), self._image_size, recipe)
@@ -86,7 +113,9 @@ class Preparer:
         if refused.any():
             start, size = start.copy(), np.maximum(size, 1)
             start[refused] = _OUTSIDE
-        return Prepared(Request(self._paths[indices], start, size, part), flip, params)
+        images = self._paths[indices] if encoded is None else encoded
+        targets = None if encoded is None else encoded.targets
+        return Prepared(Request(images, start, size, part), flip, params, targets)
 
     def _sizes_of(self, indices: Indices) -> Sizes:
         """(N, 2) height and width; 0 where the header says nothing."""
@@ -99,27 +128,38 @@ class Preparer:
                 self._sizes[index] = _size_in_python(os.fsdecode(bytes(self._paths[index])), exif)
         return self._sizes[indices]
 
+    def _sizes_in_memory(self, encoded: Encoded) -> Sizes:
+        """(N, 2) height and width; 0 where the header says nothing."""
+        if encoded.sizes is not None:
+            return encoded.sizes
+        exif = self._recipe.exif_orientation
+        ranges = torch.from_numpy(encoded.start), torch.from_numpy(encoded.length)
+        sizes = ops.image_sizes_packed(encoded.data, *ranges, exif_orientation=exif).numpy()
+        for row in np.flatnonzero(sizes[:, 0] == 0).tolist():
+            sizes[row] = _size_in_python(encoded.content(row), exif)
+        return sizes
 
-def _size_in_python(path: str, exif_orientation: bool) -> tuple[int, int]:
-    """(height, width) of any format, (0, 0) if it cannot be told."""
+
+def _size_in_python(image: str | bytes, exif_orientation: bool) -> tuple[int, int]:
+    """(height, width) of a file or of its bytes, in any format; (0, 0) if it cannot be told."""
     try:
-        size = header_size(path)
+        size = header_size(image) if isinstance(image, str) else encoded_size(image)
     except OSError:
         return 0, 0
     if size is None:
         return 0, 0
     width, height = size
-    if exif_orientation and _is_transposed(path):
+    if exif_orientation and _is_transposed(image):
         return width, height
     return height, width
 
 
-def _is_transposed(path: str) -> bool:
+def _is_transposed(image: str | bytes) -> bool:
     """Whether the Exif orientation swaps height and width."""
     from PIL import Image
 
     try:
-        with Image.open(path) as image:
-            return int(image.getexif().get(0x0112, 1)) >= 5
+        with Image.open(image if isinstance(image, str) else io.BytesIO(image)) as opened:
+            return int(opened.getexif().get(0x0112, 1)) >= 5
     except OSError:
         return False

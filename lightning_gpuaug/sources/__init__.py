@@ -7,9 +7,23 @@ import os
 from lightning_gpuaug.sources.base import Source
 from lightning_gpuaug.sources.filelist import FileList
 from lightning_gpuaug.sources.folder import ImageFolder
+from lightning_gpuaug.sources.lmdb import LMDB
+from lightning_gpuaug.sources.recordio import RecordIO
 from lightning_gpuaug.sources.synthetic import Synthetic
+from lightning_gpuaug.sources.tfrecord import TFRecord
+from lightning_gpuaug.sources.webdataset import WebDataset
 
-__all__ = ["FileList", "ImageFolder", "Source", "Synthetic", "as_source"]
+__all__ = [
+    "LMDB",
+    "FileList",
+    "ImageFolder",
+    "RecordIO",
+    "Source",
+    "Synthetic",
+    "TFRecord",
+    "WebDataset",
+    "as_source",
+]
 
 
 def as_source(value: str | os.PathLike[str] | Source) -> Source:

@@ -8,11 +8,16 @@ import hashlib
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+if TYPE_CHECKING:
+    from lightning_gpuaug.sources.encoded import Reader
+
+#: What the decoding pipeline is given: file names, the bytes of encoded images, or pixels.
+Feed = Literal["paths", "bytes", "pixels"]
 Targets = npt.NDArray[np.int64] | npt.NDArray[np.float32]
 
 
@@ -23,6 +28,9 @@ class Source(abc.ABC):
     samples scans for them and keeps the result. A pickle carries the fields alone, so another process scans
     for itself; `fingerprint` tells whether it found the same data.
     """
+
+    #: How the images come: the pipeline reads files by their `paths`, or gets what a `reader` reads.
+    feed: ClassVar[Feed] = "paths"
 
     @property
     @abc.abstractmethod
@@ -61,6 +69,14 @@ class Source(abc.ABC):
     @abc.abstractmethod
     def sample_name(self, i: int) -> str:
         """Name of sample `i` that does not depend on where the data is mounted."""
+
+    def location(self, i: int) -> str:
+        """Where sample `i` is on this machine, for messages."""
+        return self.paths[i]
+
+    def reader(self) -> Reader:
+        """What reads the images, for a source whose `feed` is not "paths"."""
+        raise NotImplementedError(f"{type(self).__name__} is read by its paths")
 
     @abc.abstractmethod
     def with_classes(self, classes: tuple[str, ...]) -> Source:

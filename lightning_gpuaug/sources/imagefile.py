@@ -14,7 +14,18 @@ from PIL import Image
 
 from lightning_gpuaug.sources.imageheader import HEADER_BYTES, jpeg_scan_start, size_of, sniff, tiff_tags
 
-__all__ = ["MAX_PIXELS", "Problem", "ProblemKind", "diagnose", "header_size", "problem_in", "sniff", "unreadable"]
+__all__ = [
+    "MAX_PIXELS",
+    "Problem",
+    "ProblemKind",
+    "diagnose",
+    "diagnose_encoded",
+    "encoded_size",
+    "header_size",
+    "problem_in",
+    "sniff",
+    "unreadable",
+]
 
 ProblemKind = Literal["unreadable", "empty", "not an image", "undecodable type", "oversized", "truncated", "damaged"]
 
@@ -58,6 +69,11 @@ def header_size(path: str | os.PathLike[str]) -> tuple[int, int] | None:
         return size_of(data) or (size_of(data + file.read()) if len(data) == HEADER_BYTES else None)
 
 
+def encoded_size(data: bytes) -> tuple[int, int] | None:
+    """`header_size` of an image in memory."""
+    return size_of(data[:HEADER_BYTES]) or size_of(data)
+
+
 def diagnose(path: str | os.PathLike[str]) -> str | None:
     """What keeps DALI from decoding the image, in a few words; None if nothing was found.
 
@@ -68,6 +84,11 @@ def diagnose(path: str | os.PathLike[str]) -> str | None:
             data = file.read()
     except OSError as error:
         return unreadable(error).reason
+    return diagnose_encoded(data)
+
+
+def diagnose_encoded(data: bytes) -> str | None:
+    """What keeps DALI from decoding the image `data`, in a few words; None if nothing was found. See `problem_in`."""
     problem = problem_in(data)
     return None if problem is None else problem.reason
 

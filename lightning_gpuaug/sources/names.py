@@ -30,6 +30,11 @@ class NameList(Sequence[str]):
         """The same names under `prefix`, sharing the memory."""
         return NameList(self._blob, prefix, self._ends)
 
+    @property
+    def blob(self) -> bytes:
+        """The names without the prefix, a NUL after each."""
+        return self._blob
+
     def __len__(self) -> int:
         """Number of names."""
         return len(self._ends)

@@ -1,0 +1,196 @@
+"""Encoded images of a batch in memory, and reading them ahead."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+import numpy as np
+import numpy.typing as npt
+
+from lightning_gpuaug.sources.base import Targets
+
+if TYPE_CHECKING:
+    import torch
+
+Indices = npt.NDArray[np.int64]
+
+#: Batches read at the same time, each by `READERS` threads.
+BATCHES = 2
+READERS = 8
+
+
+@dataclass(frozen=True)
+class Encoded:
+    """The images of a batch as bytes, one after the other.
+
+    Attributes:
+        data: uint8 (B,), on the CPU.
+        start: where each image begins, int64 (N,).
+        length: its bytes, int64 (N,); 0 where it could not be read.
+        problems: row to reason, where it could not.
+        sizes: int32 (N, 2) height and width, when the bytes are pixels (height × width × 3) rather than a file.
+        targets: of the rows, when the source knows them only now.
+    """
+
+    data: torch.Tensor
+    start: npt.NDArray[np.int64]
+    length: npt.NDArray[np.int64]
+    problems: dict[int, str] = field(default_factory=dict)
+    sizes: npt.NDArray[np.int32] | None = None
+    targets: Targets | None = None
+
+    def __len__(self) -> int:
+        """Number of images."""
+        return len(self.start)
+
+    def row(self, i: int) -> Encoded:
+        """The batch of one image of this batch."""
+        part = slice(i, i + 1)
+        return Encoded(
+            self.data,
+            self.start[part],
+            self.length[part],
+            {0: self.problems[i]} if i in self.problems else {},
+            None if self.sizes is None else self.sizes[part],
+            None if self.targets is None else self.targets[part],
+        )
+
+    def content(self, i: int) -> bytes:
+        """The bytes of an image."""
+        return self.data[int(self.start[i]) : int(self.start[i] + self.length[i])].numpy().tobytes()
+
+
+class Reader(Protocol):
+    """Reads the encoded images of a source, several batches at the same time."""
+
+    def begin(self, indices: Indices, pinned: bool) -> Future[Encoded]:
+        """Begin to read the images of samples, into page-locked memory if `pinned`."""
+
+    def close(self) -> None:
+        """Stop the threads; the reader can be used again afterwards."""
+
+
+@dataclass(frozen=True)
+class Ranges:
+    """Where the images of N samples are.
+
+    Attributes:
+        paths: data files as zero-padded bytes, each with a zero byte at its end.
+        file: which of `paths`, int32 (N,).
+        offset: first byte, int64 (N,).
+        length: bytes, int64 (N,).
+        cuts: sample to (first byte, bytes) pairs of its range that are not part of the image.
+    """
+
+    paths: npt.NDArray[np.bytes_]
+    file: npt.NDArray[np.int32]
+    offset: npt.NDArray[np.int64]
+    length: npt.NDArray[np.int64]
+    cuts: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+
+
+class Background:
+    """Threads that read batches, started when the first one is asked for."""
+
+    def __init__(self) -> None:
+        self._pool: ThreadPoolExecutor | None = None
+
+    @property
+    def pool(self) -> ThreadPoolExecutor:
+        """The threads."""
+        if self._pool is None:
+            self._pool = ThreadPoolExecutor(BATCHES, thread_name_prefix="gpuaug-read")
+        return self._pool
+
+    def close(self) -> None:
+        """Stop them."""
+        if self._pool is not None:
+            self._pool.shutdown(cancel_futures=True)
+            self._pool = None
+
+
+class RangeReader:
+    """Reads images that are ranges of files.
+
+    Args:
+        ranges: where they are.
+    """
+
+    def __init__(self, ranges: Ranges) -> None:
+        self._ranges = ranges
+        self._background = Background()
+
+    def begin(self, indices: Indices, pinned: bool) -> Future[Encoded]:
+        """Begin to read; see `Reader`."""
+        length = self._ranges.length[indices]
+        # Here and not in the pool: page-locked memory is asked for under the caller's CUDA device.
+        return self._background.pool.submit(self._read, indices, new_buffer(int(length.sum()), pinned), length)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._background.close()
+
+    def _read(self, indices: Indices, data: torch.Tensor, length: npt.NDArray[np.int64]) -> Encoded:
+        ranges = self._ranges
+        files, file = np.unique(ranges.file[indices], return_inverse=True)
+        start, got = read_into(data, ranges.paths[files], file.reshape(-1), ranges.offset[indices], length)
+        problems = read_problems(got, length)
+        length = np.where(got == length, length, 0)
+        for row, index in enumerate(indices.tolist() if ranges.cuts else ()):
+            if index in ranges.cuts and length[row]:
+                length[row] = _close_gaps(data.numpy(), int(start[row]), int(length[row]), ranges.cuts[index])
+        return Encoded(data, start, length, problems)
+
+
+def new_buffer(size: int, pinned: bool) -> torch.Tensor:
+    """`size` bytes of memory, page-locked if `pinned`."""
+    import torch
+
+    return torch.empty(size, dtype=torch.uint8, pin_memory=pinned)
+
+
+def read_into(
+    data: torch.Tensor,
+    paths: npt.NDArray[np.bytes_],
+    file: npt.NDArray[np.integer],
+    offset: npt.NDArray[np.int64],
+    length: npt.NDArray[np.int64],
+) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Read ranges end to end into `data`: where each begins in it, and what `ops.read_ranges` says of each."""
+    import torch
+
+    from lightning_gpuaug import ops
+
+    start = np.cumsum(length) - length
+    rows = np.ascontiguousarray(paths).view(np.uint8).reshape(len(paths), paths.dtype.itemsize)
+    tensors = (torch.from_numpy(np.array(a, dtype=np.int64)) for a in (file, offset, length))
+    got = ops.read_ranges(data, torch.from_numpy(start), torch.from_numpy(rows), *tensors, threads=READERS)
+    return start, got.numpy()
+
+
+def read_problems(got: npt.NDArray[np.int64], length: npt.NDArray[np.int64]) -> dict[int, str]:
+    """Row to reason, of what was not read in full."""
+    return {
+        row: f"unreadable: {os.strerror(-int(got[row])).lower()}"
+        if got[row] < 0
+        else f"cut: the file ends after {got[row]} of {length[row]} bytes"
+        for row in np.flatnonzero(got != length).tolist()
+    }
+
+
+def fixed_paths(paths: Sequence[str]) -> npt.NDArray[np.bytes_]:
+    """`paths` as bytes of one length, with a zero byte at the end of each."""
+    names = [os.fsencode(path) for path in paths]
+    return np.array(names, dtype=f"S{max(map(len, names)) + 1}")
+
+
+def _close_gaps(data: npt.NDArray[np.uint8], start: int, length: int, cuts: list[tuple[int, int]]) -> int:
+    """Move what follows each cut over it; the length that is left."""
+    for at, count in reversed(cuts):
+        data[start + at : start + length - count] = data[start + at + count : start + length].copy()
+        length -= count
+    return length

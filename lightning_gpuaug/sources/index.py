@@ -1,0 +1,231 @@
+"""Where each record of a data file begins, in a cache: built once, whole or not at all, and checked on each use."""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import logging
+import mmap
+import os
+import tempfile
+import zipfile
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from typing import Any, cast, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from lightning_gpuaug.sources.labels import LabelColumn, LabelType
+from lightning_gpuaug.sources.names import NameList, pack
+from lightning_gpuaug.sources.shards import refuse_foreign
+
+_log = logging.getLogger(__name__)
+#: Goes into the name of a cache file: raise it when an index says something else for the same file.
+_VERSION = 1
+#: Files indexed at the same time: reading waits for the disk, and checksums are computed outside of the GIL.
+THREADS = 8
+
+
+def _no_cuts() -> npt.NDArray[np.int64]:
+    return np.empty((0, 3), dtype=np.int64)
+
+
+@dataclass(frozen=True)
+class ShardIndex:
+    """Records of one data file.
+
+    Attributes:
+        offset: where each record's encoded image begins, bytes, int64 (N,).
+        length: its bytes, int64 (N,).
+        labels: as they stand in the file.
+        numbers: number of each record in the file, from 0, int64 (N,).
+        keys: names of the records; None where they have numbers alone.
+        cuts: int64 (M, 3) of (record's position in this index, first byte, bytes): what lies in an image's range
+            and is not part of it.
+        skipped: what was left out and why, the first few; empty unless skipping was asked for.
+        skipped_count: how many were left out.
+    """
+
+    offset: npt.NDArray[np.int64]
+    length: npt.NDArray[np.int64]
+    labels: LabelColumn
+    numbers: npt.NDArray[np.int64]
+    keys: NameList | None = None
+    cuts: npt.NDArray[np.int64] = field(default_factory=_no_cuts)
+    skipped: tuple[str, ...] = ()
+    skipped_count: int = 0
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return len(self.offset)
+
+
+#: Indexes the mapped bytes of a data file (its path for messages).
+Indexer = Callable[[str, mmap.mmap], ShardIndex]
+
+
+def cache_folder(index_dir: str | None) -> str:
+    """`index_dir`, or else `$GPUAUG_INDEX_DIR`, or else a folder of the user's cache."""
+    if index_dir is not None:
+        return os.path.expanduser(index_dir)
+    if given := os.environ.get("GPUAUG_INDEX_DIR"):
+        return given
+    base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    return os.path.join(base, "lightning_gpuaug", "index")
+
+
+def indexed(
+    files: Sequence[str],
+    indexer: Indexer,
+    options: Sequence[str],
+    index_dir: str | None,
+    beside: Sequence[str] = (),
+    done: Callable[[int], None] | None = None,
+) -> list[ShardIndex]:
+    """The index of each file: from the cache if the file has the size and the time of change that it had then.
+
+    Any number of processes may ask at once: one of them indexes a file, the others wait for it. A process that is
+    killed meanwhile leaves nothing behind that another would take for an index.
+
+    Args:
+        files: data files.
+        indexer: makes the index of one.
+        options: all that an index depends on but the file.
+        index_dir: of the cache; see `cache_folder`.
+        beside: for each of `files` another one that its index depends on; or none at all.
+        done: called with the number of records after each file.
+
+    Raises:
+        OSError: a file cannot be read.
+        ValueError: a file is damaged or not of this format.
+    """
+    folder = cache_folder(index_dir)
+    others = list(beside) or [""] * len(files)
+
+    def one(task: tuple[str, str]) -> ShardIndex:
+        index = _cached_or_built(*task, indexer, options, folder)
+        if done is not None:
+            done(len(index))
+        return index
+
+    pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gpuaug-index")
+    try:
+        return list(pool.map(one, zip(files, others, strict=True)))
+    finally:
+        pool.shutdown(cancel_futures=True)
+
+
+def _cached_or_built(path: str, other: str, indexer: Indexer, options: Sequence[str], folder: str) -> ShardIndex:
+    stamp = _stamp(path, other, options)
+    name = hashlib.blake2b(json.dumps([os.path.abspath(path), other, *options]).encode(), digest_size=10).hexdigest()
+    cache = os.path.join(folder, f"{os.path.basename(path)[:80]}-{name}.npz")
+    if (found := _load(cache, stamp)) is not None:
+        return found
+    try:
+        os.makedirs(folder, exist_ok=True)
+        lock = open(f"{cache}.lock", "w")  # noqa: SIM115 - closed below
+    except OSError as error:
+        raise OSError(f"the index of {path} cannot be kept in {folder}: {error}; give another index_dir") from None
+    with lock:
+        with contextlib.suppress(OSError):  # a file system without locks: several may build, the result is the same
+            fcntl.flock(lock, fcntl.LOCK_EX)
+        if (found := _load(cache, stamp)) is not None:
+            return found
+        _log.info("indexing %s", path)
+        index = _build(path, indexer)
+        if _stamp(path, other, options) != stamp:
+            raise ValueError(f"{path}: was changed while it was being indexed; try again when it is complete")
+        _store(index, cache, stamp)
+        return index
+
+
+def _build(path: str, indexer: Indexer) -> ShardIndex:
+    with open(path, "rb") as file:
+        if os.fstat(file.fileno()).st_size == 0:
+            empty = np.empty(0, dtype=np.int64)
+            return ShardIndex(empty, empty, LabelColumn("none", empty, empty), empty)
+        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
+            refuse_foreign(path, data[:512])
+            return indexer(path, data)
+
+
+def _stamp(path: str, other: str, options: Sequence[str]) -> str:
+    """What must be the same for an index to be right."""
+    files = [(stat.st_size, stat.st_mtime_ns) for stat in (os.stat(name) for name in (path, other) if name)]
+    return json.dumps([_VERSION, os.path.abspath(path), files, *options])
+
+
+def _store(index: ShardIndex, cache: str, stamp: str) -> None:
+    arrays: dict[str, npt.NDArray[Any]] = {
+        "stamp": _text(stamp), "offset": index.offset, "length": index.length, "numbers": index.numbers,
+        "cuts": index.cuts, "label_type": _text(index.labels.type), "label_values": index.labels.values,
+        "label_counts": index.labels.counts, "label_texts": _text(json.dumps(index.labels.texts)),
+        "skipped": _text(json.dumps([index.skipped_count, *index.skipped])),
+    }  # fmt: skip
+    if index.keys is not None:
+        arrays["keys"] = np.frombuffer(pack(index.keys), dtype=np.uint8)
+    descriptor, unfinished = tempfile.mkstemp(dir=os.path.dirname(cache), prefix=os.path.basename(cache), suffix=".tmp")
+    try:
+        with os.fdopen(descriptor, "wb") as file:
+            np.savez(file, **arrays)  # type: ignore[arg-type]
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(unfinished, cache)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(unfinished)
+        raise
+
+
+def _load(cache: str, stamp: str) -> ShardIndex | None:
+    """The cached index; None if there is none for this stamp, or none that can be read."""
+    try:
+        with np.load(cache, allow_pickle=False) as stored:
+            if _untext(stored["stamp"]) != stamp:
+                return None
+            count, *skipped = json.loads(_untext(stored["skipped"]))
+            kind = _untext(stored["label_type"])
+            assert kind in get_args(LabelType)
+            labels = LabelColumn(
+                cast(LabelType, kind),
+                stored["label_values"],
+                stored["label_counts"],
+                tuple(json.loads(_untext(stored["label_texts"]))),
+            )
+            keys = NameList(stored["keys"].tobytes()) if "keys" in stored.files else None
+            columns = (stored["offset"], stored["length"], labels, stored["numbers"])
+            return ShardIndex(*columns, keys, stored["cuts"], tuple(skipped), count)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError, KeyError, EOFError, AssertionError, zipfile.BadZipFile) as error:
+        _log.warning("%s is no index any more (%s) and is built anew", cache, error)
+        return None
+
+
+def _text(value: str) -> npt.NDArray[np.uint8]:
+    return np.frombuffer(value.encode(), dtype=np.uint8)
+
+
+def _untext(value: npt.NDArray[np.uint8]) -> str:
+    return value.tobytes().decode()
+
+
+class Skips:
+    """What to do with a record that breaks a rule: raise, or leave it out and take note."""
+
+    def __init__(self, missing: str) -> None:
+        self._raises = missing == "raise"
+        self.count = 0
+        self.first: list[str] = []
+
+    def note(self, message: str) -> None:
+        """A record is left out because of `message`, or a ValueError says it."""
+        if self._raises:
+            raise ValueError(message)
+        self.count += 1
+        if len(self.first) < 5:
+            self.first.append(message)

@@ -1,0 +1,294 @@
+"""What all record formats have in common: data files with an index, read in any order."""
+
+from __future__ import annotations
+
+import abc
+import dataclasses
+import hashlib
+import os
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import ClassVar, Literal, get_args
+
+import numpy as np
+import numpy.typing as npt
+
+from lightning_gpuaug.sources.base import Feed, Source, Targets, read_only, validated_classes
+from lightning_gpuaug.sources.encoded import RangeReader, Ranges, fixed_paths
+from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
+from lightning_gpuaug.sources.index import Indexer, ShardIndex, indexed
+from lightning_gpuaug.sources.labels import LabelColumn, LabelRule, merge, translated
+from lightning_gpuaug.sources.shards import expand, shard_names, validated_paths
+
+Missing = Literal["raise", "skip"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class RecordSource(Source):
+    """Encoded images in data files that hold many of them.
+
+    Each file is indexed when the samples are first needed, unless that was done before (`gpuaug index`): an index
+    holds, for every record, where the image's bytes lie, its label and its name. It is kept in `index_dir`, and
+    counts only as long as the file keeps its size and time of change. From then on every record is as
+    reachable as a file of a folder: shuffling is global, and resuming and evaluation are exact.
+
+    Attributes:
+        missing: "raise" for records without a usable image or label, or "skip" to leave them out with a warning.
+        multilabel: a label is any number of classes (targets are float32 (N, C)); or a vector of numbers, one a class.
+        class_names: the class list: what whole numbers stand for, or the names that may occur and their order.
+        exclude: names of samples to leave out (as `sample_name` gives them), or the file that lists them.
+        index_dir: where indexes are kept; `$GPUAUG_INDEX_DIR` or `~/.cache/lightning_gpuaug/index` by default.
+        training_classes: set by `with_classes`: the class list to translate the labels to.
+    """
+
+    feed: ClassVar[Feed] = "bytes"
+    #: Name of the field that says which files.
+    _patterns_field: ClassVar[str]
+
+    missing: Missing = "raise"
+    multilabel: bool = False
+    class_names: Sequence[str] | None = None
+    # The sequence first: jsonargparse tries the types in turn, and any list can pass for a str.
+    exclude: Sequence[str] | str | os.PathLike[str] = ()
+    index_dir: str | os.PathLike[str] | None = None
+    training_classes: Sequence[str] | None = None
+
+    @property
+    def _patterns(self) -> str | tuple[str, ...]:
+        return validated_paths(getattr(self, self._patterns_field), f"{type(self).__name__}.{self._patterns_field}")
+
+    @abc.abstractmethod
+    def _indexer(self) -> Indexer:
+        """Indexes one file."""
+
+    @abc.abstractmethod
+    def _index_options(self) -> tuple[str, ...]:
+        """All fields that an index depends on."""
+
+    def __post_init__(self) -> None:
+        """Validate the fields; nothing is read."""
+        owner = type(self).__name__
+        object.__setattr__(self, self._patterns_field, self._patterns)
+        if self.missing not in get_args(Missing):
+            raise ValueError(f'{owner}.missing must be "raise" or "skip", got {self.missing!r}')
+        if not isinstance(self.multilabel, bool):
+            raise TypeError(f"{owner}.multilabel must be True or False, got {self.multilabel!r}")
+        for field in ("class_names", "training_classes"):
+            value = getattr(self, field)
+            if value is not None:
+                object.__setattr__(self, field, validated_classes(value, f"{owner}.{field}"))
+        object.__setattr__(self, "exclude", validated_exclude(self.exclude, f"{owner}.exclude"))
+        if self.index_dir is not None:
+            object.__setattr__(self, "index_dir", os.fspath(self.index_dir))
+
+    # ---- what a source is ----------------------------------------------------------------------------------------
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """Class names, the position being the label; None for whole numbers without `class_names`."""
+        if self.training_classes is not None and self._records.labels.type != "none":
+            return tuple(self.training_classes)
+        return self._own[0]
+
+    @property
+    def paths(self) -> Sequence[str]:
+        """Records have no files of their own: a ValueError."""
+        raise ValueError(f"{type(self).__name__} has no file for each sample; see `location`")
+
+    @property
+    def targets(self) -> Targets:
+        """Labels, read-only: int64 (N,) (-1 without labels), or float32 (N, C) when multi-label."""
+        return self._targets
+
+    def sample_name(self, i: int) -> str:
+        """`<data file>:<key or record number>`, the file as a path below the folder that all of them share."""
+        return self._records.name(self._position(i), self._records.shard_names)
+
+    def location(self, i: int) -> str:
+        """`<path of the data file>:<key or record number>`."""
+        return self._records.name(self._position(i), self._files)
+
+    def with_classes(self, classes: Sequence[str]) -> RecordSource:
+        """The same samples with labels translated to the (training) class list `classes`, by name.
+
+        Whole numbers without names are positions in `classes`.
+
+        Raises:
+            ValueError: a class with samples is not in `classes`, or a number is not a position in it.
+
+        Warns:
+            UserWarning: some of `classes` have no samples.
+        """
+        other = dataclasses.replace(self, training_classes=tuple(classes))
+        for cached in ("_files", "_records", "_kept", "_own"):
+            vars(other)[cached] = getattr(self, cached)
+        _ = other._targets
+        return other
+
+    def check(self) -> None:
+        """Index what is not indexed yet; raise what is wrong in one line, warn once about what was skipped.
+
+        Raises:
+            OSError: a file cannot be read.
+            ValueError: a file is damaged, or a record breaks a rule.
+        """
+        _ = self._targets
+        records = self._records
+        if records.skipped_count and not records.reported:
+            records.reported = True
+            warnings.warn(
+                f"{type(self).__name__}: {len(records)} records used, {records.skipped_count} skipped, the first being "
+                f"{records.skipped[0]}",
+                UserWarning,
+                stacklevel=2,
+            )
+
+    def reader(self) -> RangeReader:
+        """Reads the encoded images."""
+        records, chosen = self._records, self._kept
+        cuts: dict[int, list[tuple[int, int]]] = {}
+        if len(records.cuts):
+            place = {int(p): i for i, p in enumerate(chosen)} if chosen is not None else None
+            for record, at, count in records.cuts.tolist():
+                sample = record if place is None else place.get(record)
+                if sample is not None:
+                    cuts.setdefault(sample, []).append((at, count))
+        columns = (records.file, records.offset, records.length)
+        if chosen is not None:
+            columns = tuple(column[chosen] for column in columns)  # type: ignore[assignment]
+        return RangeReader(Ranges(fixed_paths(self._files), *columns, cuts))
+
+    def build_index(self, done: Callable[[int], None] | None = None) -> tuple[int, int]:
+        """Index the files that are not indexed yet.
+
+        Args:
+            done: called with the number of records after each file.
+
+        Returns:
+            Number of files and of records.
+
+        Raises:
+            OSError: a file cannot be read.
+            ValueError: a file is damaged, or a record breaks a rule.
+        """
+        shards = self._indexed(done)
+        return len(shards), sum(map(len, shards))
+
+    # ---- from files to records -----------------------------------------------------------------------------------
+
+    @cached_property
+    def _files(self) -> tuple[str, ...]:
+        return expand(self._patterns, f"{type(self).__name__}.{self._patterns_field}")
+
+    def _beside(self) -> Sequence[str]:
+        """For each data file another one that its index depends on, if the format has such."""
+        return ()
+
+    def _indexed(self, done: Callable[[int], None] | None = None) -> list[ShardIndex]:
+        options = (type(self).__name__, self.missing, *self._index_options())
+        index_dir = None if self.index_dir is None else os.fspath(self.index_dir)
+        return indexed(self._files, self._indexer(), options, index_dir, self._beside(), done)
+
+    @cached_property
+    def _records(self) -> Records:
+        records = Records(self._indexed(), self._files)
+        if not len(records):
+            what = f"; {records.skipped_count} skipped, the first being {records.skipped[0]}" if records.skipped else ""
+            raise ValueError(
+                f"{type(self).__name__}: no records in {len(self._files)} file(s), {self._files[0]} …{what}"
+            )
+        return records
+
+    @cached_property
+    def _kept(self) -> npt.NDArray[np.int64] | None:
+        """Positions of the records that are samples, int64; None for all of them."""
+        records, owner = self._records, type(self).__name__
+        excluded = excluded_names(self.exclude, f"{owner}.exclude")  # type: ignore[arg-type]
+        chosen = kept(records.names(), len(records), excluded, owner)
+        if chosen is not None and not len(chosen):
+            raise ValueError(f"{owner}.exclude leaves none of the {len(records)} records")
+        return chosen
+
+    @cached_property
+    def _own(self) -> tuple[tuple[str, ...] | None, Targets]:
+        """Own classes and labels, before any translation."""
+        records = self._records
+        names = None if self.class_names is None else tuple(self.class_names)
+        rule = LabelRule(type(self).__name__, self.multilabel, names, self._offset)
+        classes, targets = rule.targets(records.labels, lambda i: records.name(i, self._files))
+        return classes, targets if self._kept is None else targets[self._kept]
+
+    @property
+    def _offset(self) -> int:
+        """Added to labels that are whole numbers."""
+        return 0
+
+    @cached_property
+    def _targets(self) -> Targets:
+        own, targets = self._own
+        if self.training_classes is not None and self._records.labels.type != "none":
+            targets = translated(own, targets, self.training_classes, f"{type(self).__name__} {self._files[0]} …")
+        return read_only(targets)
+
+    @cached_property
+    def _fingerprint(self) -> str:
+        records, digest = self._records, hashlib.blake2b(digest_size=8)
+        own, targets = self.classes, self.targets
+        digest.update(repr((own, targets.shape, targets.dtype.kind, records.shard_names)).encode())
+        for column in (records.bounds, records.offset, records.length, records.numbers, self._kept, targets):
+            if column is not None:
+                digest.update(np.ascontiguousarray(column).tobytes())
+        for key in records.keys:
+            digest.update(b"|" if key is None else key.blob)
+        return digest.hexdigest()
+
+    def _position(self, i: int) -> int:
+        count = len(self)
+        if not -count <= i < count:
+            raise IndexError(f"sample index must be in 0..{count - 1}, got {i}")
+        i = i % count
+        return i if self._kept is None else int(self._kept[i])
+
+
+class Records:
+    """The records of several data files, one after the other.
+
+    Args:
+        shards: the files' indexes.
+        files: their paths.
+    """
+
+    def __init__(self, shards: Sequence[ShardIndex], files: Sequence[str]) -> None:
+        counts = np.array([len(shard) for shard in shards], dtype=np.int64)
+        self.bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+        self.shard_names = shard_names(files)
+        self.file = np.repeat(np.arange(len(files), dtype=np.int32), counts)
+        self.offset = np.concatenate([shard.offset for shard in shards])
+        self.length = np.concatenate([shard.length for shard in shards])
+        self.numbers = np.concatenate([shard.numbers for shard in shards])
+        self.keys = [shard.keys for shard in shards]
+        moved = [shard.cuts + np.array([begin, 0, 0]) for shard, begin in zip(shards, self.bounds[:-1], strict=True)]
+        self.cuts = np.concatenate(moved).astype(np.int64)
+        self.labels: LabelColumn = merge([shard.labels for shard in shards], files)
+        self.skipped = [message for shard in shards for message in shard.skipped]
+        self.skipped_count = sum(shard.skipped_count for shard in shards)
+        self.reported = False
+
+    def __len__(self) -> int:
+        """Number of records."""
+        return len(self.offset)
+
+    def name(self, i: int, files: Sequence[str]) -> str:
+        """`<file>:<key or number>` of record `i`, the file as in `files`."""
+        shard = int(self.file[i])
+        keys = self.keys[shard]
+        return f"{files[shard]}:{self.numbers[i] if keys is None else keys[i - int(self.bounds[shard])]}"
+
+    def names(self) -> Iterator[str]:
+        """Names of all records."""
+        for shard, keys in enumerate(self.keys):
+            begin, end = int(self.bounds[shard]), int(self.bounds[shard + 1])
+            for key in keys if keys is not None else self.numbers[begin:end].tolist():
+                yield f"{self.shard_names[shard]}:{key}"

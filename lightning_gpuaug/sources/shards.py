@@ -1,0 +1,104 @@
+"""Which files a pattern means, and what they are by their first bytes."""
+
+from __future__ import annotations
+
+import glob
+import os
+import re
+from collections.abc import Sequence
+
+from lightning_gpuaug.sources.imageheader import sniff
+
+#: A path, a pattern (`*`, `?`, `[…]`, `{a,b}`, `{00..12}`), or a sequence of them.
+Paths = Sequence[str] | str | os.PathLike[str]
+
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
+_BRACES = re.compile(r"\{([^{}]*)\}")
+_RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+_MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "Zstandard"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz"))
+
+
+def validated_paths(value: Paths, owner: str) -> str | tuple[str, ...]:
+    """`value` as a string or a tuple of strings; nothing is looked for.
+
+    Raises:
+        TypeError: it is neither a path nor a sequence of paths; names `owner`, the argument.
+        ValueError: a path is empty, or remote.
+    """
+    if isinstance(value, (str, os.PathLike)):
+        paths: tuple[str, ...] = (os.fspath(value),)
+    elif isinstance(value, Sequence):
+        paths = tuple(os.fspath(path) for path in value)
+    else:
+        raise TypeError(f"{owner} must be a path or a sequence of paths, got {value!r} ({type(value).__name__})")
+    if not paths or not all(paths):
+        raise ValueError(f"{owner} must name at least one file, got {value!r}")
+    for path in paths:
+        if not isinstance(path, str):
+            raise TypeError(f"{owner} must hold texts, got {path!r} ({type(path).__name__})")
+        if found := _SCHEME.match(path):
+            raise ValueError(
+                f"{owner} must be on a file system, got {path!r}: {found[1]}:// is not read; copy or mount it first"
+            )
+    return paths[0] if isinstance(value, (str, os.PathLike)) else paths
+
+
+def expand(value: str | tuple[str, ...], owner: str) -> tuple[str, ...]:
+    """The files that `value` (see `validated_paths`) stands for, in order; what a pattern matches is sorted as text.
+
+    Raises:
+        FileNotFoundError: a path is not there, or a pattern matches nothing.
+        ValueError: a file is meant twice.
+    """
+    files: list[str] = []
+    for pattern in (value,) if isinstance(value, str) else value:
+        for path in _braces(os.path.expanduser(pattern)):
+            if os.path.exists(path):  # also a name with brackets in it
+                files.append(path)
+            elif glob.has_magic(path):
+                matches = sorted(glob.glob(path, recursive=True))
+                if not matches:
+                    raise FileNotFoundError(f"{owner}: no file matches {path!r}")
+                files.extend(matches)
+            else:
+                raise FileNotFoundError(f"{owner}: no such file: {path}")
+    if len(set(files)) != len(files):
+        twice = next(path for i, path in enumerate(files) if path in files[:i])
+        raise ValueError(f"{owner} must name each file once, got {twice} twice")
+    return tuple(files)
+
+
+def shard_names(files: Sequence[str]) -> tuple[str, ...]:
+    """Names of `files` that do not depend on where they are mounted: below the folder that all share."""
+    folders = [os.path.dirname(os.path.abspath(path)) for path in files]
+    common = os.path.commonpath(folders)
+    return tuple(os.path.relpath(os.path.abspath(path), common) for path in files)
+
+
+def refuse_foreign(path: str, head: bytes) -> None:
+    """Raise ValueError if a data file's first bytes are those of something else that is often found in its place."""
+    for magic, name in _MAGIC:
+        if head.startswith(magic):
+            raise ValueError(f"{path}: is compressed with {name}, and records cannot be found in it; decompress it")
+    if (kind := sniff(head)) in ("git-lfs", "html"):
+        what = "a git-lfs pointer, not the data (git lfs pull)" if kind == "git-lfs" else "an HTML page, not the data"
+        raise ValueError(f"{path}: is {what}")
+
+
+def _braces(pattern: str) -> list[str]:
+    """`a{b,c}{1..3}` as the paths that a shell would make of it; a file that is called so stays."""
+    found = _BRACES.search(pattern)
+    if found is None or os.path.exists(pattern):
+        return [pattern]
+    inside = found[1]
+    if span := _RANGE.fullmatch(inside):
+        first, last = int(span[1]), int(span[2])
+        padded = any(len(text) > 1 and text.lstrip("-").startswith("0") for text in span.groups())
+        width = max(map(len, span.groups())) if padded else 0
+        step = 1 if last >= first else -1
+        choices = [f"{n:0{width}d}" for n in range(first, last + step, step)]
+    elif "," in inside:
+        choices = inside.split(",")
+    else:
+        return [pattern]
+    return [path for choice in choices for path in _braces(pattern[: found.start()] + choice + pattern[found.end() :])]
