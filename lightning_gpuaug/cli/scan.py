@@ -45,6 +45,12 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="an image whose header claims more is oversized (default: 178956970, where training refuses it)",
     )
+    parser.add_argument(
+        "--image", metavar="NAME", help="in shards: the TFRecord feature, or the WebDataset endings, of the image"
+    )
+    parser.add_argument(
+        "--label", metavar="NAME", help='in shards: the feature or member of the label; "none" if there is none'
+    )
     parser.add_argument("--no-labels", action="store_true", help="a text list names files alone, without labels")
     parser.add_argument("--exclude", metavar="FILE", help="leave out what this list names")
     parser.add_argument(
@@ -70,11 +76,17 @@ def run_scan(args: argparse.Namespace) -> ScanReport:
     from lightning_gpuaug.tools.findings import write_exclude_list
     from lightning_gpuaug.tools.report import make_report
     from lightning_gpuaug.tools.scan import scan_images
+    from lightning_gpuaug.tools.shard_contents import find_shards, shard_contents
 
     started = time.perf_counter()
     try:
         known = excluded_names(args.exclude, "--exclude") if args.exclude else ()
-        contents = contents_of(args.path, known, labelled=not args.no_labels)
+        shards = find_shards(args.path)
+        if shards is None:
+            contents = contents_of(args.path, known, labelled=not args.no_labels)
+        else:
+            with progress_bar("index", len(shards.files), "shards") as advance:
+                contents = shard_contents(shards, known, args.image, args.label, progress=advance)
     except (OSError, ValueError) as error:
         raise UsageError(str(error)) from error
     with progress_bar("scan", len(contents), "images") as advance:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from lightning_gpuaug.plan import Indices, Plan
 
@@ -62,40 +63,50 @@ class Coverage:
 class _Tally:
     """What was delivered in one epoch."""
 
-    size: int
-    counts: np.ndarray = field(init=False)
+    expected: npt.NDArray[np.int64]
+    counts: npt.NDArray[np.int64] = field(init=False)
     strangers: int = 0
     problems: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
-        self.counts = np.zeros(self.size, dtype=np.int64)
+        self.counts = np.zeros_like(self.expected)
 
     def add(self, batch: Indices, most: int, where: str) -> None:
         if not len(batch):
             self.problems.append(f"empty batch: {where}")
         if len(batch) > most:
             self.problems.append(f"batch of {len(batch)}, more than {most}: {where}")
-        known = batch[(batch >= 0) & (batch < self.size)]
+        known = batch[(batch >= 0) & (batch < len(self.expected))]
         self.strangers += len(batch) - len(known)
         np.add.at(self.counts, known, 1)
 
     @property
     def absent(self) -> int:
-        return int((self.counts == 0).sum())
+        """Deliveries that did not take place."""
+        return int(np.maximum(self.expected - self.counts, 0).sum())
 
     @property
     def twice(self) -> int:
-        return int((self.counts > 1).sum())
+        """Samples that came more often than they should."""
+        return int((self.counts > self.expected).sum())
 
     def judge(self, may_leave_out: int, epoch: int) -> Iterator[str]:
         yield from (f"epoch {epoch}: {problem}" for problem in self.problems[:3])
         if self.strangers:
-            yield f"epoch {epoch}: {self.strangers} indices outside 0..{self.size - 1}"
+            yield f"epoch {epoch}: {self.strangers} indices outside 0..{len(self.expected) - 1}"
         if self.twice:
-            yield f"epoch {epoch}: {self.twice} samples twice, the first is {int(np.argmax(self.counts > 1))}"
+            first = int(np.argmax(self.counts > self.expected))
+            yield f"epoch {epoch}: {self.twice} samples twice, the first is {first}"
         if self.absent > may_leave_out:
-            first = int(np.argmax(self.counts == 0))
+            first = int(np.argmax(self.counts < self.expected))
             yield f"epoch {epoch}: {self.absent} samples missing ({may_leave_out} may be), the first is {first}"
+
+
+def _expected(plan: Plan, epoch: int) -> npt.NDArray[np.int64]:
+    """How often each sample should come in an epoch: once, unless a sampler or repeated augmentation says otherwise."""
+    if getattr(plan, "sampler", None) is None and getattr(plan, "repeats", 1) == 1:
+        return np.ones(plan.size, dtype=np.int64)
+    return np.bincount(plan.order(epoch))
 
 
 def audit_epochs(stage: str, plans: Plans, world: int, epochs: int) -> Coverage:
@@ -125,7 +136,7 @@ def audit_epochs(stage: str, plans: Plans, world: int, epochs: int) -> Coverage:
     absent, twice, per_rank = 0, 0, np.zeros(world, dtype=np.int64)
     former: Indices | None = None
     for epoch in range(epochs):
-        tally, per_rank = _Tally(first.size), np.zeros(world, dtype=np.int64)
+        tally, per_rank = _Tally(_expected(first, epoch)), np.zeros(world, dtype=np.int64)
         order: list[Indices] = []
         for rank, plan in enumerate(ranks):
             for step in range(len(plan)):
@@ -183,7 +194,7 @@ def audit_resume(stage: str, plans: Plans, worlds: tuple[int, int], epoch: int =
     # What the last ranks cannot share is left out even where drop_last is off: they must make equal steps.
     may_leave_out = (first.batch_size if first.drop_last else 1) * worlds[0] - 1
     for stop in sorted({1, steps // 3, steps - 1} & set(range(1, steps))):
-        tally, consumed, made = _Tally(first.size), 0, 0
+        tally, consumed, made = _Tally(_expected(first, epoch)), 0, 0
         for ranks, share in ((before, stop), (after, 0.5), (before, 1.0)):
             begin = ranks[0].first_step(consumed)
             end = stop if isinstance(share, int) else begin + round((len(ranks[0]) - begin) * share)

@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import overload
 
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuaug.sources import Source
-from lightning_gpuaug.sources.filelist import FileList
+from lightning_gpuaug.sources import FileList, Source
 from lightning_gpuaug.sources.scan import HIDDEN, IMAGE_EXTENSIONS, LOOSE, survey_folder
 from lightning_gpuaug.tools.findings import Finding
 from lightning_gpuaug.tools.pieces import Piece
@@ -45,8 +45,29 @@ class Contents:
         return len(self.names)
 
 
+class SampleNames(Sequence[str]):
+    """The names of a source's samples, made when they are asked for."""
+
+    def __init__(self, source: Source) -> None:
+        self._source = source
+
+    def __len__(self) -> int:
+        """Number of samples."""
+        return len(self._source)
+
+    @overload
+    def __getitem__(self, index: int) -> str: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[str]: ...
+    def __getitem__(self, index: int | slice) -> str | list[str]:
+        """One name, or several."""
+        if isinstance(index, slice):
+            return [self._source.sample_name(i) for i in range(*index.indices(len(self)))]
+        return self._source.sample_name(index)
+
+
 def contents_of(path: str, exclude: Sequence[str] = (), labelled: bool = True) -> Contents:
-    """What there is to scan at `path`: a folder, a list (.txt, .csv, .tsv) or shards.
+    """What there is to scan at `path`: a folder or a list (.txt, .csv, .tsv); for shards see `shard_contents`.
 
     Args:
         path: where to look.
@@ -112,14 +133,15 @@ def _list_contents(path: str, exclude: Sequence[str], labelled: bool) -> Content
     return Contents(
         where=path,
         kind="list",
-        names=[source.sample_name(i) for i in range(len(source))],
+        names=SampleNames(source),
         piece=lambda i: Piece(paths[i]),
         classes=source.classes,
-        targets=_single_labels(source),
+        targets=single_labels(source),
     )
 
 
-def _single_labels(source: Source) -> npt.NDArray[np.int64] | None:
+def single_labels(source: Source) -> npt.NDArray[np.int64] | None:
+    """The targets of a source, if they are one class a sample."""
     targets = source.targets
     single = targets.ndim == 1 and len(targets) > 0 and int(targets.min()) >= 0
     return targets.astype(np.int64, copy=False) if single else None
