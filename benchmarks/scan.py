@@ -78,8 +78,10 @@ def damaged(folder: Path, source: str) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="folder of class folders; made-up JPEGs (500×375) if left out")
-    parser.add_argument("--images", type=int, default=4096, help="made-up JPEGs (default: %(default)s)")
-    parser.add_argument("--slow-images", type=int, default=512, help="images for what decodes (default: %(default)s)")
+    parser.add_argument("--images", type=int, default=1024, help="made-up JPEGs (default: %(default)s)")
+    parser.add_argument(
+        "--slow-images", type=int, default=256, help="made-up JPEGs for what decodes (default: %(default)s)"
+    )
     parser.add_argument("--processes", type=int, default=workers.cores())
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", help="write the table here")
@@ -89,10 +91,8 @@ def main() -> None:
     paths = list(source.paths)
     for path in paths:  # into the page cache
         Path(path).read_bytes()
-    few = gpuaug.Synthetic(length=args.slow_images) if args.data is None else source
-    few_root, few_paths = (
-        (str(Path(few.paths[0]).parent.parent), list(few.paths)) if few is not source else (root, paths)
-    )
+    few: Any = gpuaug.Synthetic(length=min(args.slow_images, args.images)) if args.data is None else source
+    few_root, few_paths = args.data or str(Path(few.paths[0]).parent.parent), list(few.paths)
 
     many = args.processes
     runs: list[tuple[str, int, bool, Callable[[str, list[str]], int]]] = [

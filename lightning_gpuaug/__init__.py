@@ -28,7 +28,18 @@ if TYPE_CHECKING:
         TrainRecipe,
         TrivialAugmentWide,
     )
-    from lightning_gpuaug.sources import FileList, ImageFolder, Synthetic
+    from lightning_gpuaug.sources import (
+        LMDB,
+        Examples,
+        FileList,
+        ImageFolder,
+        NumpyFolder,
+        RecordIO,
+        Synthetic,
+        TFRecord,
+        WebDataset,
+        weighted_order,
+    )
 
 # Loaded when first used: someone who wants one op should not wait for timm and Lightning.
 _HOME = {
@@ -36,6 +47,13 @@ _HOME = {
     "Classifier": "classifier",
     "ImageFolder": "sources",
     "FileList": "sources",
+    "TFRecord": "sources",
+    "WebDataset": "sources",
+    "RecordIO": "sources",
+    "LMDB": "sources",
+    "NumpyFolder": "sources",
+    "Examples": "sources",
+    "weighted_order": "sources",
     "Synthetic": "sources",
     "TrainRecipe": "recipe",
     "EvalRecipe": "recipe",
@@ -54,25 +72,32 @@ _HOME = {
 }
 
 __all__ = [
+    "LMDB",
     "AugMix",
     "AutoAugment",
     "Classifier",
     "ColorJitter",
     "EvalRecipe",
+    "Examples",
     "FileList",
     "GaussianBlur",
     "ImageDataModule",
     "ImageFolder",
     "Mix",
     "Normalize",
+    "NumpyFolder",
     "RandAugment",
     "RandomErasing",
     "RandomResizedCrop",
+    "RecordIO",
     "Synthetic",
+    "TFRecord",
     "Throughput",
     "TrainRecipe",
     "TrivialAugmentWide",
+    "WebDataset",
     "ops",
+    "weighted_order",
 ]
 
 

@@ -366,14 +366,16 @@ class ImageDataModule(pl.LightningDataModule):
         source, training = self._source(stage), stage == "train"
         overfit = self._fitting is not None and self._fitting.overfit_batches > 0  # type: ignore[attr-defined]
         try:
+            sampler = source.sampler() if training and not overfit else None
             return Plan(
-                size=len(source),
+                size=len(source) if sampler is None else sampler.size,
                 batch_size=self._batch_size(stage),
                 rank=rank,
                 world=world,
                 shuffle=training and not overfit,
                 drop_last=training and self.drop_last,
                 seed=self._seed(),
+                sampler=sampler,
             )
         except ValueError as error:
             raise ValueError(f"{stage} data: {error}") from None

@@ -9,7 +9,7 @@ import time
 import numpy as np
 import torch
 
-from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding
+from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Request
 from lightning_gpuaug.prepare import Preparer
 from lightning_gpuaug.sources import Source
 
@@ -47,7 +47,7 @@ def best_hw_decoder_load(decoding: Decoding, source: Source) -> Decoding:
     decoding on the CPU, are left as they are.
     """
     samples = decoding.batch_size * (_BATCHES + _WARM_UP)
-    if decoding.device != "gpu" or getattr(source, "cached", False) or len(source) < samples:
+    if decoding.device != "gpu" or getattr(source, "cached", False) or source.feed == "pixels" or len(source) < samples:
         return decoding
     card = torch.cuda.get_device_name(decoding.device_id)
     key = (card, decoding.num_threads, decoding.batch_size, decoding.image_size, type(decoding.recipe))
@@ -57,22 +57,23 @@ def best_hw_decoder_load(decoding: Decoding, source: Source) -> Decoding:
 
 
 def _best_share(decoding: Decoding, source: Source) -> float:
-    prepare = Preparer(source, decoding.recipe, decoding.image_size)
-    prepare(np.arange(decoding.batch_size * (_WARM_UP + _BATCHES)), 0, 0)  # headers are read once: not the decoder's
-    rates = {share: _images_per_second(decoding, prepare, share) for share in SHARES}
+    prepare = Preparer(source, decoding.recipe, decoding.image_size, pinned=True)
+    batches = np.arange((_WARM_UP + _BATCHES) * decoding.batch_size).reshape(-1, decoding.batch_size)
+    requests = [prepare(batch, 0, 0).request for batch in batches]  # once, for this is not the decoder's work
+    prepare.close()
+    rates = {share: _images_per_second(decoding, requests, share) for share in SHARES}
     # What the hardware decoder does not take costs the training step its multiprocessors.
     return next(share for share in SHARES if rates[share] >= _GOOD_ENOUGH * max(rates.values()))
 
 
-def _images_per_second(decoding: Decoding, prepare: Preparer, share: float) -> float:
-    """Rate at which a pipeline with this share decodes the data's first samples; 0 if one of them is bad."""
-    batches = itertools.cycle(np.arange(_WARM_UP + _BATCHES)[:, None] * decoding.batch_size)
-    offsets = np.arange(decoding.batch_size)
+def _images_per_second(decoding: Decoding, requests: list[Request], share: float) -> float:
+    """Rate at which a pipeline with this share decodes the requests; 0 if an image is bad."""
+    batches = itertools.cycle(requests)
     pipe = DecodePipeline(dataclasses.replace(decoding, hw_decoder_load=share))
 
     def step() -> None:
         while len(pipe) < decoding.prefetch:
-            pipe.start(prepare(next(batches) + offsets, 0, 0).request)
+            pipe.start(next(batches))
         pipe.pop()
 
     try:

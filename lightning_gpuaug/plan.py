@@ -14,6 +14,8 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_gpuaug.sources.base import Sampler
+
 Indices = NDArray[np.int64]
 
 
@@ -74,6 +76,7 @@ class Plan:
         drop_last: leave out the samples that do not fill a global batch. Otherwise every sample comes exactly once
             an epoch, the last batches are smaller, and no rank ever gets an empty one.
         seed: of the permutations, 0..2**32-1.
+        sampler: gives the order of each epoch in place of a permutation; `size` is then the sampler's.
     """
 
     size: int
@@ -83,6 +86,7 @@ class Plan:
     shuffle: bool = False
     drop_last: bool = False
     seed: int = 0
+    sampler: Sampler | None = None
 
     def __post_init__(self) -> None:
         """Refuse what cannot be dealt."""
@@ -107,6 +111,8 @@ class Plan:
 
     def order(self, epoch: int) -> Indices:
         """All samples in the order of this epoch, over all ranks."""
+        if self.sampler is not None:
+            return _sampled(self.sampler, self.seed, epoch)
         return permutation(self.size, self.seed, epoch) if self.shuffle else _identity(self.size)
 
     def first_step(self, consumed: int) -> int:
@@ -137,6 +143,13 @@ class Plan:
 @lru_cache(maxsize=64)
 def _cuts(size: int, batch_size: int, world: int, drop_last: bool) -> _Cuts:
     return _Cuts(size, batch_size, world, drop_last)
+
+
+@lru_cache(maxsize=4)
+def _sampled(sampler: Sampler, seed: int, epoch: int) -> Indices:
+    order = np.array(sampler.order(seed, epoch), dtype=np.int64)
+    order.flags.writeable = False
+    return order
 
 
 @lru_cache(maxsize=4)

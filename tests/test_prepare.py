@@ -92,7 +92,7 @@ def test_the_crop_is_the_draw_applied_to_the_size(tmp_path: Path) -> None:
 
 def test_rows_carry_their_own_names(tmp_path: Path) -> None:
     source = listed(tmp_path, {"short.jpg": (4, 4), "a much longer name é.jpg": (4, 4)})
-    rows = path_bytes(Preparer(source, EvalRecipe(), 8)(np.array([1, 0]), 0, 0).request.paths)
+    rows = path_bytes(Preparer(source, EvalRecipe(), 8)(np.array([1, 0]), 0, 0).request.images)
     assert rows.shape[0] == 2
     assert [bytes(row).rstrip(b"\0").decode() for row in rows] == [source.paths[1], source.paths[0]]
     assert (rows[:, -1] == 0).all()

@@ -5,9 +5,12 @@ from __future__ import annotations
 import os
 
 from lightning_gpuaug.sources.base import Source
+from lightning_gpuaug.sources.examples import Examples
 from lightning_gpuaug.sources.filelist import FileList
 from lightning_gpuaug.sources.folder import ImageFolder
 from lightning_gpuaug.sources.lmdb import LMDB
+from lightning_gpuaug.sources.numpyfolder import NumpyFolder
+from lightning_gpuaug.sources.orders import weighted_order
 from lightning_gpuaug.sources.recordio import RecordIO
 from lightning_gpuaug.sources.synthetic import Synthetic
 from lightning_gpuaug.sources.tfrecord import TFRecord
@@ -15,14 +18,17 @@ from lightning_gpuaug.sources.webdataset import WebDataset
 
 __all__ = [
     "LMDB",
+    "Examples",
     "FileList",
     "ImageFolder",
+    "NumpyFolder",
     "RecordIO",
     "Source",
     "Synthetic",
     "TFRecord",
     "WebDataset",
     "as_source",
+    "weighted_order",
 ]
 
 

@@ -8,7 +8,7 @@ import hashlib
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -19,6 +19,20 @@ if TYPE_CHECKING:
 #: What the decoding pipeline is given: file names, the bytes of encoded images, or pixels.
 Feed = Literal["paths", "bytes", "pixels"]
 Targets = npt.NDArray[np.int64] | npt.NDArray[np.float32]
+
+
+class Sampler(Protocol):
+    """The order of an epoch as a function of seed and epoch alone, so that every rank and every resumed run agree."""
+
+    @property
+    def size(self) -> int:
+        """Samples of an epoch."""
+
+    def __hash__(self) -> int:
+        """Equal samplers give equal orders, which are kept by them."""
+
+    def order(self, seed: int, epoch: int) -> npt.NDArray[np.int64]:
+        """Sample indices (size,) of an epoch over all ranks; a sample may come any number of times."""
 
 
 class Source(abc.ABC):
@@ -57,9 +71,13 @@ class Source(abc.ABC):
         return len(self.targets)
 
     @property
-    @abc.abstractmethod
     def paths(self) -> Sequence[str]:
-        """File of each sample, in sample order; relative only if the source was given a relative path."""
+        """File of each sample, in sample order; relative only if the source was given a relative path.
+
+        Raises:
+            ValueError: samples have no files of their own, as `feed` says.
+        """
+        raise ValueError(f"{type(self).__name__} has no file for each sample; see `location`")
 
     @property
     @abc.abstractmethod
@@ -73,6 +91,10 @@ class Source(abc.ABC):
     def location(self, i: int) -> str:
         """Where sample `i` is on this machine, for messages."""
         return self.paths[i]
+
+    def sampler(self) -> Sampler | None:
+        """The order of training epochs, when it is not a shuffle of all samples."""
+        return None
 
     def reader(self) -> Reader:
         """What reads the images, for a source whose `feed` is not "paths"."""

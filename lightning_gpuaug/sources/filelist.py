@@ -15,6 +15,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuaug.sources.base import Source, Targets, map_classes, read_only, validated_classes
+from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
 from lightning_gpuaug.sources.listfile import ListError, Listing, read_listing
 from lightning_gpuaug.sources.names import NameList
 
@@ -47,6 +48,7 @@ class FileList(Source):
         labels: "auto" (integers if all labels are, otherwise names), "index", "name", or "none" for a list of paths
             alone (all targets are -1).
         columns: label columns of a CSV; all but the first by default.
+        exclude: names of samples to leave out (as `sample_name` gives them), or the file that lists them.
         multilabel: a label is several class names joined by ";" (an empty one: none of the classes).
         training_classes: set by `with_classes`: the class list to translate the labels to.
     """
@@ -58,6 +60,8 @@ class FileList(Source):
     columns: Sequence[str] = ()
     multilabel: bool = False
     training_classes: Sequence[str] | None = None
+    # The sequence first: jsonargparse tries the types in turn, and any list can pass for a str.
+    exclude: Sequence[str] | str | os.PathLike[str] = ()
 
     def __post_init__(self) -> None:
         """Validate the fields; nothing is read."""
@@ -75,6 +79,7 @@ class FileList(Source):
         if isinstance(self.columns, str):
             raise TypeError(f"FileList.columns must be a sequence of column names, got the string {self.columns!r}")
         object.__setattr__(self, "columns", tuple(self.columns))
+        object.__setattr__(self, "exclude", validated_exclude(self.exclude, "FileList.exclude"))
 
     @property
     def classes(self) -> tuple[str, ...] | None:
@@ -86,7 +91,7 @@ class FileList(Source):
     @property
     def paths(self) -> Sequence[str]:
         """File of each sample: the listed path, below `root` if it is relative."""
-        return self._names.with_prefix(os.path.join(self._root, ""))
+        return self._listing.names.with_prefix(os.path.join(self._root, ""))
 
     @property
     def targets(self) -> Targets:
@@ -95,7 +100,7 @@ class FileList(Source):
 
     def sample_name(self, i: int) -> str:
         """The listed path of sample `i`, relative to `root` if it is below it."""
-        return self._names[i]
+        return self._listing.names[i]
 
     def with_classes(self, classes: Sequence[str]) -> FileList:
         """The same samples with labels translated to the (training) class list `classes`, by name.
@@ -111,7 +116,7 @@ class FileList(Source):
         if self.labels == "none":
             return self
         other = dataclasses.replace(self, training_classes=tuple(classes))
-        for cached in ("_listing", "_names", "_own"):
+        for cached in ("_listing", "_own"):
             vars(other)[cached] = getattr(self, cached)
         _ = other._targets
         return other
@@ -135,14 +140,21 @@ class FileList(Source):
 
     @cached_property
     def _listing(self) -> Listing:
-        return read_listing(self._list, self.columns, labelled=self.labels != "none")
-
-    @cached_property
-    def _names(self) -> NameList:
-        start, names = os.path.join(self._root, ""), self._listing.names
+        """What is listed, names relative to `root`, without what is excluded."""
+        listing = read_listing(self._list, self.columns, labelled=self.labels != "none")
+        start, names = os.path.join(self._root, ""), listing.names
         if start.startswith("/") and any(name.startswith(start) for name in names):
-            return NameList.of(name.removeprefix(start) for name in names)
-        return names
+            names = NameList.of(name.removeprefix(start) for name in names)
+        chosen = kept(names, len(names), excluded_names(self.exclude, "FileList.exclude"), self._list)  # type: ignore[arg-type]
+        if chosen is None:
+            return dataclasses.replace(listing, names=names)
+        if not len(chosen):
+            raise ValueError(f"FileList.exclude leaves none of the {len(names)} samples of {self._list}")
+        flags = None if listing.flags is None else listing.flags[chosen]
+        names = NameList.of(names[i] for i in chosen.tolist())
+        return dataclasses.replace(
+            listing, names=names, lines=listing.lines[chosen], codes=listing.codes[chosen], flags=flags
+        )
 
     @cached_property
     def _files_exist(self) -> bool:

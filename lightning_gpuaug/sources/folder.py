@@ -8,13 +8,14 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuaug.sources.base import Source, map_classes, read_only, some, validated_classes
 from lightning_gpuaug.sources.exclude import excluded_names, validated_exclude
-from lightning_gpuaug.sources.scan import FolderScan, scan_folder
+from lightning_gpuaug.sources.scan import IMAGE_EXTENSIONS, FolderScan, scan_folder
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,9 @@ class ImageFolder(Source):
         strict: refuse when a file below `root` is left unused (other than through `exclude`).
         class_names: the class list to label with, when it must not come from the folders (see `with_classes`).
     """
+
+    #: What images are called.
+    _extensions: ClassVar[frozenset[str]] = IMAGE_EXTENSIONS
 
     root: str | os.PathLike[str]
     # The sequence first: jsonargparse tries the types in turn, and any list can pass for a str.
@@ -110,7 +114,7 @@ class ImageFolder(Source):
 
     @cached_property
     def _scan(self) -> FolderScan:
-        return scan_folder(self._root, self._excluded_paths())
+        return scan_folder(self._root, self._excluded_paths(), self._extensions)
 
     @cached_property
     def _targets(self) -> npt.NDArray[np.int64]:

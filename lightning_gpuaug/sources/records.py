@@ -93,11 +93,6 @@ class RecordSource(Source):
         return self._own[0]
 
     @property
-    def paths(self) -> Sequence[str]:
-        """Records have no files of their own: a ValueError."""
-        raise ValueError(f"{type(self).__name__} has no file for each sample; see `location`")
-
-    @property
     def targets(self) -> Targets:
         """Labels, read-only: int64 (N,) (-1 without labels), or float32 (N, C) when multi-label."""
         return self._targets

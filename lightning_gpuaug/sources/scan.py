@@ -102,7 +102,9 @@ class FolderSurvey:
         return np.array([part.count for part in self.found], dtype=np.int64)
 
 
-def survey_folder(root: str, exclude: Sequence[str] = ()) -> FolderSurvey:
+def survey_folder(
+    root: str, exclude: Sequence[str] = (), extensions: frozenset[str] = IMAGE_EXTENSIONS
+) -> FolderSurvey:
     """List what is below `root`, in torchvision's order.
 
     Raises:
@@ -123,23 +125,23 @@ def survey_folder(root: str, exclude: Sequence[str] = ()) -> FolderSurvey:
         if is_folder:
             folders.append(entry.name)
         else:
-            loose_images += _extension(entry.name) in IMAGE_EXTENSIONS
+            loose_images += _extension(entry.name) in extensions
             loose.unused[LOOSE] += 1
     folders.sort()
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
-        found = list(pool.map(lambda name: _scan_class(root, name, excluded), folders))
+        found = list(pool.map(lambda name: _scan_class(root, name, excluded, extensions), folders))
     return FolderSurvey(folders, found, loose, loose_images, excluded)
 
 
-def scan_folder(root: str, exclude: Sequence[str] = ()) -> FolderScan:
-    """List the images below `root`, in torchvision's order.
+def scan_folder(root: str, exclude: Sequence[str] = (), extensions: frozenset[str] = IMAGE_EXTENSIONS) -> FolderScan:
+    """List the images (files with one of `extensions`) below `root`, in torchvision's order.
 
     Raises:
         FileNotFoundError: no such root, or a link that leads nowhere.
         NotADirectoryError: the root is a file.
         ValueError: no class folders, no images at all, or a name that is not UTF-8.
     """
-    survey = survey_folder(root, exclude)
+    survey = survey_folder(root, exclude, extensions)
     dangling, names, unused = survey.dangling, survey.names, survey.unused
     if dangling:
         more = f" (and {len(dangling) - 1} more such links)" if len(dangling) > 1 else ""
@@ -159,7 +161,7 @@ def scan_folder(root: str, exclude: Sequence[str] = ()) -> FolderScan:
     )
 
 
-def _scan_class(root: str, name: str, excluded: Iterable[str]) -> Found:
+def _scan_class(root: str, name: str, excluded: Iterable[str], extensions: frozenset[str]) -> Found:
     found = Found()
     images: list[tuple[str, list[str]]] = []
     pending = [name]
@@ -169,7 +171,7 @@ def _scan_class(root: str, name: str, excluded: Iterable[str]) -> Found:
         for entry, is_folder in _visible(root, folder, excluded, found):
             if is_folder:
                 pending.append(f"{folder}/{entry.name}")
-            elif (extension := _extension(entry.name)) in IMAGE_EXTENSIONS:
+            elif (extension := _extension(entry.name)) in extensions:
                 here.append(entry.name)
             else:
                 found.unused[UNDECODABLE if extension in UNDECODABLE_EXTENSIONS else NOT_AN_IMAGE] += 1

@@ -1,0 +1,137 @@
+"""A folder of class sub-folders with images as NumPy arrays: pixels that need no decoding."""
+
+from __future__ import annotations
+
+import io
+import os
+from concurrent.futures import Future
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+import numpy.typing as npt
+
+from lightning_gpuaug.sources.base import Feed
+from lightning_gpuaug.sources.encoded import (
+    Background,
+    Encoded,
+    Indices,
+    fixed_paths,
+    new_buffer,
+    read_into,
+    read_problems,
+)
+from lightning_gpuaug.sources.folder import ImageFolder
+
+_HEAD = 256  # bytes of a file that hold its header, nearly always
+_LONGEST = 65536
+
+
+@dataclass(frozen=True)
+class NumpyFolder(ImageFolder):
+    """`root/<class>/**/<image>.npy`: RGB pixels as `numpy.save` writes them, uint8 (height, width, 3) in C order.
+
+    Everything else is as with `ImageFolder`. A file with an array of another type or shape is a bad image.
+    """
+
+    feed: ClassVar[Feed] = "pixels"
+    _extensions: ClassVar[frozenset[str]] = frozenset({".npy"})
+
+    def reader(self) -> NumpyReader:
+        """Reads the arrays."""
+        return NumpyReader(fixed_paths(self.paths))
+
+
+class NumpyReader:
+    """Reads the pixels of `.npy` files. A file's header is read when it first comes up, and kept.
+
+    Args:
+        paths: of the files, zero-padded.
+    """
+
+    def __init__(self, paths: npt.NDArray[np.bytes_]) -> None:
+        self._paths = paths
+        self._offset = np.zeros(len(paths), dtype=np.int64)  # of the pixels; 0: not known yet
+        self._sizes = np.zeros((len(paths), 2), dtype=np.int32)
+        self._background = Background()
+        self._parsed: dict[bytes, tuple[int, int, int] | str] = {}
+
+    def begin(self, indices: Indices, pinned: bool) -> Future[Encoded]:
+        """Begin to read the pixels of samples."""
+        return self._background.pool.submit(self._read, indices, pinned)
+
+    def close(self) -> None:
+        """Stop the threads."""
+        self._background.close()
+
+    def _read(self, indices: Indices, pinned: bool) -> Encoded:
+        problems = self._learn(indices[self._offset[indices] == 0])
+        sizes = self._sizes[indices]
+        length = sizes.astype(np.int64).prod(axis=1) * 3
+        data = new_buffer(int(length.sum()), pinned)
+        start, got = read_into(data, self._paths[indices], np.arange(len(indices)), self._offset[indices], length)
+        by_row = {row: problems[index] for row, index in enumerate(indices.tolist()) if index in problems}
+        by_row |= read_problems(got, length)
+        failed = list(by_row)
+        sizes[failed] = 0
+        length[failed] = 0
+        return Encoded(data, start, length, by_row, sizes)
+
+    def _learn(self, unknown: Indices) -> dict[int, str]:
+        """Read headers; sample to reason, where there is none that can be used."""
+        if not len(unknown):
+            return {}
+        import torch
+
+        heads = torch.zeros(len(unknown) * _HEAD, dtype=torch.uint8)
+        wanted = np.full(len(unknown), _HEAD, dtype=np.int64)
+        _, got = read_into(heads, self._paths[unknown], np.arange(len(unknown)), np.zeros_like(unknown), wanted)
+        problems: dict[int, str] = {}
+        for row, index in enumerate(unknown.tolist()):
+            if got[row] < 0:
+                problems[index] = f"unreadable: {os.strerror(-int(got[row])).lower()}"
+                continue
+            found = self._header(heads[row * _HEAD : row * _HEAD + int(got[row])].numpy().tobytes(), index)
+            if isinstance(found, str):
+                problems[index] = found
+            else:
+                height, width, offset = found
+                self._sizes[index] = height, width
+                self._offset[index] = offset
+        return problems
+
+    def _header(self, head: bytes, index: int) -> tuple[int, int, int] | str:
+        """Height, width and first byte of the pixels, or what is wrong."""
+        end = _header_end(head)
+        if end > len(head) == _HEAD:  # a very long one
+            with open(os.fsdecode(bytes(self._paths[index])), "rb") as file:
+                head = file.read(min(end, _LONGEST))
+        key = head[:end] if end else head[:16]
+        if key not in self._parsed:
+            if len(self._parsed) > 4096:
+                self._parsed.clear()
+            self._parsed[key] = _parse(key)
+        return self._parsed[key]
+
+
+def _header_end(head: bytes) -> int:
+    """Where the header ends; 0 if the bytes do not say."""
+    if head[:6] != b"\x93NUMPY" or len(head) < 12:
+        return 0
+    return 10 + int.from_bytes(head[8:10], "little") if head[6] == 1 else 12 + int.from_bytes(head[8:12], "little")
+
+
+def _parse(header: bytes) -> tuple[int, int, int] | str:
+    file = io.BytesIO(header)
+    try:
+        version = np.lib.format.read_magic(file)
+        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+        shape, fortran, dtype = read(file)
+    except ValueError:
+        return f"is no array that numpy.save wrote (first bytes {header[:8].hex(' ')})"
+    if dtype != np.uint8 or len(shape) != 3 or shape[2] != 3 or fortran:
+        order = " in Fortran order" if fortran else ""
+        return f"must be uint8 (height, width, 3) in C order, is {dtype} {tuple(shape)}{order}"
+    if min(shape) < 1 or max(shape) > 65_535:
+        return f"must be 1..65535 pixels wide and high, is {tuple(shape)}"
+    return int(shape[0]), int(shape[1]), file.tell()
