@@ -80,7 +80,7 @@ def main() -> None:
     parser.add_argument("--data", help="folder of class folders; made-up JPEGs (500×375) if left out")
     parser.add_argument("--images", type=int, default=1024, help="made-up JPEGs (default: %(default)s)")
     parser.add_argument(
-        "--slow-images", type=int, default=256, help="made-up JPEGs for what decodes (default: %(default)s)"
+        "--slow-images", type=int, default=256, help="the same for what decodes (default: %(default)s)"
     )
     parser.add_argument("--processes", type=int, default=workers.cores())
     parser.add_argument("--rounds", type=int, default=3)
