@@ -79,9 +79,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--data", help="folder of class folders; made-up JPEGs (500×375) if left out")
     parser.add_argument("--images", type=int, default=1024, help="made-up JPEGs (default: %(default)s)")
-    parser.add_argument(
-        "--slow-images", type=int, default=256, help="the same for what decodes (default: %(default)s)"
-    )
+    parser.add_argument("--slow-images", type=int, default=256, help="the same for what decodes (default: %(default)s)")
     parser.add_argument("--processes", type=int, default=workers.cores())
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--json", help="write the table here")

@@ -125,6 +125,11 @@ def run_convert(args: argparse.Namespace) -> Converted:
     from lightning_gpuaug.tools.convert import ConvertOptions, convert
 
     source = _source(args)
+    inside = Path(args.source).expanduser().resolve()
+    if inside in (args.folder.resolve(), *args.folder.resolve().parents):
+        raise UsageError(
+            f"the folder for the shards must not lie inside of the source, got {args.folder} in {args.source}"
+        )
     prefix = args.prefix or Path(args.source).expanduser().resolve().stem
     if not re.fullmatch(r"[\w.-]+", prefix) or prefix.startswith("."):
         raise UsageError(f"--prefix must be letters, digits, '_', '-' and '.', got {prefix!r}")

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 CHUNK = 256
 """Images a task: a fraction of a second of work."""
 _DIGEST = 16
+_MAX_SIDE = 2**31 - 1
 _EXTENSIONS = {
     "jpeg": ("jpg", "jpeg", "jpe", "jfif"),
     "png": ("png",),
@@ -139,7 +140,7 @@ def _check(reader: PieceReader, piece: Piece, i: int, facts: ImageFacts, max_pix
         digest = hashlib.sha256(data).digest()[:_DIGEST]
         facts.digests[i] = np.frombuffer(digest, dtype=np.uint8)
     width, height = size_of(data) or (0, 0)
-    facts.sizes[i] = np.clip((width, height), 0, 2**31 - 1)
+    facts.sizes[i] = max(0, min(width, _MAX_SIDE)), max(0, min(height, _MAX_SIDE))
     problem = problem_in(data)
     if problem is None and width * height > max_pixels:
         limit = f"{max_pixels / 1e6:.3g}"

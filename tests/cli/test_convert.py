@@ -71,6 +71,7 @@ def test_validation_shards_take_the_class_map_of_the_training_shards(
         (["{}/train", "{}/out", "--to=tfrecord", "--shard-bytes=many"], "must be a size such as 256M"),
         (["{}/train", "{}/out", "--to=tfrecord", "--quality=101"], "must be a whole number in 1..100"),
         (["{}/train", "{}/out", "--to=tfrecord", "--prefix=a/b"], "--prefix"),
+        (["{}/train", "{}/train/out", "--to=tfrecord"], "must not lie inside of the source"),
     ],
 )
 def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], args: list[str], complaint: str) -> None:
@@ -95,20 +96,20 @@ def _alive(folder: Path) -> list[str]:
 
 def test_killed_in_the_middle_it_continues_to_the_same_bytes(tmp_path: Path) -> None:
     (tmp_path / "train/a").mkdir(parents=True)
-    for i in range(60):
+    for i in range(90):
         (tmp_path / f"train/a/{i:02d}.jpg").write_bytes(jpeg(i, (400, 500)))
     command = [sys.executable, "-m", "lightning_gpuaug.cli", "convert", str(tmp_path / "train")]
     options = ["--to=webdataset", "--shard-images=3", "--resize=200", "--workers=2"]
     out = tmp_path / "out"
     with subprocess.Popen([*command, str(out), *options], stdout=subprocess.DEVNULL) as running:
         journal = out / ".train-journal.jsonl"
-        while running.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < 4):
+        while running.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < 3):
             time.sleep(0.01)
         assert running.poll() is None, "it was done before it could be killed"
         running.send_signal(signal.SIGKILL)
         running.wait()
     finished = {json.loads(line)["name"] for line in journal.read_bytes().splitlines()[1:] if line.endswith(b"}")}
-    assert 3 <= len(finished) < 20
+    assert 2 <= len(finished) < 30
     times = {name: (out / name).stat().st_mtime_ns for name in finished}
     deadline = time.monotonic() + 20
     while _alive(out) and time.monotonic() < deadline:  # the workers see that they are alone
@@ -119,7 +120,7 @@ def test_killed_in_the_middle_it_continues_to_the_same_bytes(tmp_path: Path) -> 
     assert again.returncode == 0, again.stderr
     done = json.loads(again.stdout)
     assert done["kept"] == len(finished)
-    assert done["samples"] == 60
+    assert done["samples"] == 90
     assert {name: (out / name).stat().st_mtime_ns for name in finished} == times
     assert main(["convert", str(tmp_path / "train"), str(tmp_path / "whole"), *options[:3], "--workers=1"]) == 0
     assert {p.name: p.read_bytes() for p in out.iterdir()} == {
