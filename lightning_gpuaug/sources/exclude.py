@@ -65,16 +65,15 @@ def kept(names: Iterable[str], count: int, excluded: Sequence[str], where: str) 
     if not excluded:
         return None
     unwanted = set(excluded)
-    out = np.fromiter((name in unwanted for name in names), dtype=np.bool_, count=count)
-    if out.sum() < len(unwanted):
-        missed = sorted(unwanted.difference(names))
-        if missed:
-            warnings.warn(
-                f"{len(missed)} of the excluded names match nothing in {where}, the first being {missed[0]!r}",
-                UserWarning,
-                stacklevel=3,
-            )
-    return np.flatnonzero(~out)
+    hits = [(i, name) for i, name in enumerate(names) if name in unwanted]
+    missed = sorted(unwanted.difference(name for _, name in hits))
+    if missed:
+        warnings.warn(
+            f"{len(missed)} of the excluded names match nothing in {where}, the first being {missed[0]!r}",
+            UserWarning,
+            stacklevel=3,
+        )
+    return np.delete(np.arange(count, dtype=np.int64), [i for i, _ in hits])
 
 
 def _from_json(text: str, path: str, owner: str) -> tuple[str, ...]:

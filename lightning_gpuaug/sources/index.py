@@ -184,7 +184,7 @@ def _store(index: ShardIndex, cache: str, stamp: str) -> None:
 def _load(cache: str, stamp: str) -> ShardIndex | None:
     """The cached index; None if there is none for this stamp, or none that can be read."""
     try:
-        with np.load(cache, allow_pickle=False) as stored:
+        with open(cache, "rb") as file, np.load(file, allow_pickle=False) as stored:
             if _untext(stored["stamp"]) != stamp:
                 return None
             count, *skipped = json.loads(_untext(stored["skipped"]))

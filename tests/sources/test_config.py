@@ -5,7 +5,17 @@ from __future__ import annotations
 import pytest
 from jsonargparse import ArgumentParser
 
-from lightning_gpuaug.sources import FileList, ImageFolder, Source, Synthetic
+from lightning_gpuaug.sources import (
+    LMDB,
+    FileList,
+    ImageFolder,
+    NumpyFolder,
+    RecordIO,
+    Source,
+    Synthetic,
+    TFRecord,
+    WebDataset,
+)
 
 
 @pytest.mark.parametrize(
@@ -15,6 +25,13 @@ from lightning_gpuaug.sources import FileList, ImageFolder, Source, Synthetic
         ImageFolder("data/train", exclude="bad.txt", class_names=("a", "b")),
         FileList("list.csv", root="data", columns=("x", "y")),
         Synthetic(length=5, mode="cached"),
+        TFRecord("data/*.tfrecord", label="x", missing="skip", exclude="bad.txt"),
+        TFRecord(("a", "b"), "i", "l", label_offset=-1, checksums="lengths", class_names=("x", "y")),
+        WebDataset("data/{000..127}.tar", label="json:a.b", multilabel=True, index_dir="cache"),
+        RecordIO("train.rec", "train.idx", exclude=("train.rec:0",)),
+        LMDB("db"),
+        NumpyFolder("data/train"),
+        FileList("list.txt", exclude=("a.jpg",)),
     ],
 )
 def test_yaml_round_trip(source: Source) -> None:

@@ -32,11 +32,11 @@ def test_what_is_no_exclusion_is_refused(value: object) -> None:
 
 def test_kept_positions_and_a_warning_for_names_that_match_nothing() -> None:
     names = ["a", "b", "a", "c"]
-    assert kept(names, 4, (), "data") is None
-    positions = kept(names, 4, ("a",), "data")
+    assert kept(iter(names), 4, (), "data") is None
+    positions = kept(iter(names), 4, ("a",), "data")
     assert positions is not None
     assert positions.tolist() == [1, 3]
     with pytest.warns(UserWarning, match=r"1 of the excluded names match nothing in data, the first being 'z'"):
-        positions = kept(names, 4, ("z", "c"), "data")
+        positions = kept(iter(names), 4, ("z", "c"), "data")
     assert positions is not None
     assert positions.tolist() == [0, 1, 2]

@@ -1,0 +1,241 @@
+"""Datasets of Python: samples of every form, targets of every kind, orders, and what is refused."""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from lightning_gpuaug import Examples, ImageDataModule, weighted_order
+from lightning_gpuaug.plan import Plan
+from tests.record_files import jpeg
+
+
+class Items:
+    """A dataset of what a function gives; pickles if the function does."""
+
+    def __init__(self, item: Callable[[int], Any], count: int = 6, **attributes: Any) -> None:
+        self.item, self.count = item, count
+        vars(self).update(attributes)
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> Any:
+        return self.item(index)
+
+
+def pair(index: int) -> tuple[bytes, int]:
+    return jpeg(index), index
+
+
+def fetched(source: Examples) -> tuple[list[bytes], Any]:
+    source.check()
+    reader = source.reader()
+    encoded = reader.begin(np.arange(len(source)), False).result()
+    reader.close()
+    assert encoded.problems == {}
+    return [encoded.content(i) for i in range(len(source))], encoded.targets
+
+
+def test_samples_of_every_form(tmp_path: Path) -> None:
+    paths = [tmp_path / f"{i}.jpg" for i in range(6)]
+    for i, path in enumerate(paths):
+        path.write_bytes(jpeg(i))
+    wanted = [jpeg(i) for i in range(6)]
+    forms: list[tuple[Callable[[int], Any], dict[str, Any]]] = [
+        (pair, {}),
+        (lambda i: [paths[i], i], {}),
+        (lambda i: (str(paths[i]), torch.tensor(i)), {}),
+        (lambda i: {"image": np.frombuffer(jpeg(i), np.uint8), "label": np.int32(i)}, {}),
+        (lambda i: {"image": torch.frombuffer(bytearray(jpeg(i)), dtype=torch.uint8), "label": i, "z": 0}, {}),
+        (lambda i: {"image": {"bytes": jpeg(i), "path": None}, "label": i}, {}),
+        (lambda i: {"image": {"bytes": None, "path": str(paths[i])}, "label": i}, {}),
+        (lambda i: {"jpg": bytearray(jpeg(i)), "cls": i}, {"image": "jpg", "label": "cls"}),
+        (lambda i: (i, "x", jpeg(i)), {"image": 2, "label": 0}),
+    ]
+    for item, fields in forms:
+        contents, targets = fetched(Examples(Items(item), **fields))
+        assert contents == wanted
+        assert targets.tolist() == list(range(6))
+        assert targets.dtype == np.int64
+    for bare in (
+        lambda i: jpeg(i),
+        lambda i: {"image": jpeg(i)},
+        lambda i: (jpeg(i),),
+        lambda i: {"bytes": jpeg(i), "path": None},
+    ):
+        contents, targets = fetched(Examples(Items(bare)))
+        assert contents == wanted
+        assert targets.tolist() == [-1] * 6
+
+
+@pytest.mark.parametrize(
+    ("target", "dtype", "shape"),
+    [(lambda i: i > 2, np.int64, (6,)), (lambda i: i / 2, np.float32, (6,)), (lambda i: [0, i], np.float32, (6, 2)),
+     (lambda i: torch.ones(2, 3) * i, np.float32, (6, 2, 3)), (lambda i: np.float16(i), np.float32, (6,))],
+)  # fmt: skip
+def test_targets_of_every_kind(target: Callable[[int], Any], dtype: Any, shape: tuple[int, ...]) -> None:
+    _, targets = fetched(Examples(Items(lambda i: (b"x", target(i)))))
+    assert (targets.dtype, targets.shape) == (dtype, shape)
+    assert np.array_equal(targets, np.array([np.asarray(target(i)) for i in range(6)], dtype=dtype))
+
+
+def test_known_targets_and_classes() -> None:
+    source = Examples(Items(lambda i: jpeg(i)), known_targets=[0, 1, 2, 0, 1, 2], class_names=("a", "b", "c"))
+    assert source.targets.tolist() == [0, 1, 2, 0, 1, 2]
+    assert source.num_classes == 3
+    assert fetched(source)[1] is None
+    assert source.with_classes(("c", "b", "a")).targets.tolist() == [2, 1, 0, 2, 1, 0]
+    assert Examples(Items(pair), known_targets=np.eye(6)).num_classes == 6
+    assert Examples(Items(pair, classes=["x", "y"])).classes == ("x", "y")
+
+    class Label:
+        names = ("cat", "dog")
+
+    assert Examples(Items(pair, features={"label": Label()})).classes == ("cat", "dog")
+    with pytest.raises(ValueError, match="knows its targets only as it fetches"):
+        _ = Examples(Items(pair)).num_classes
+    translated = Examples(Items(pair, 3), class_names=("a", "b", "c")).with_classes(("c", "b", "a"))
+    assert fetched(translated)[1].tolist() == [2, 1, 0]
+    with pytest.raises(ValueError, match="class 'd' not among"):
+        Examples(Items(pair), class_names=("d",)).with_classes(("a",))
+
+
+@pytest.mark.parametrize(
+    ("item", "message"),
+    [
+        (lambda i: (torch.zeros(3, 4, 4), 1), r"Items\[0\]: an image must be encoded.*got Tensor of shape \(3, 4, 4\)"),
+        (lambda i: {"img": b"x", "label": 1}, r"Items\[0\]: a sample must have 'image', has img, label"),
+        (lambda i: {"image": b"x", "fine": 1}, r"Items\[0\]: a sample must have 'label', has image, fine"),
+        (lambda i: 1 / i, r"Items\[0\] raised ZeroDivisionError: division by zero"),
+    ],
+)
+def test_samples_that_are_wrong(item: Callable[[int], Any], message: str) -> None:
+    with pytest.raises((ValueError, RuntimeError), match=message):
+        Examples(Items(item)).check()
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (lambda i: "cat", r"Items\[0\]: a target must be a number or a vector of numbers"),
+        (lambda i: [0] * (1 + i // 3), r"Items\[3\]: targets must have one shape, got \(2,\) after \(1,\)"),
+        (lambda i: 4 - i, r"Items\[0\]: target must be in 0\.\.2, got 4"),
+    ],
+)
+def test_targets_that_are_wrong(target: Callable[[int], Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        fetched(Examples(Items(lambda i: (b"x", target(i))), class_names=("a", "b", "c")))
+
+
+def test_what_cannot_be_read_is_a_bad_image(tmp_path: Path) -> None:
+    def item(index: int) -> Any:
+        if index == 2:
+            raise OSError("the share is gone")
+        return (tmp_path / "none.jpg" if index == 4 else jpeg(index)), index
+
+    reader = Examples(Items(item)).reader()
+    encoded = reader.begin(np.arange(6), False).result()
+    reader.close()
+    assert list(encoded.problems) == [2, 4]
+    assert encoded.problems[2] == "unreadable: the share is gone"
+    assert "no such file" in encoded.problems[4]
+    assert encoded.targets is not None
+    assert encoded.targets[[0, 1, 3, 5]].tolist() == [0, 1, 3, 5]
+
+
+def test_processes_fetch_the_same(tmp_path: Path) -> None:
+    source = Examples(Items(pair), processes=True, workers=2)
+    contents, targets = fetched(source)
+    assert contents == [jpeg(i) for i in range(6)]
+    assert targets.tolist() == list(range(6))
+    assert pickle.loads(pickle.dumps(source)).fingerprint() == source.fingerprint()
+
+
+def test_exclude() -> None:
+    source = Examples(Items(pair), exclude=("1", "4"), known_targets=range(6))
+    assert len(source) == 4
+    assert source.targets.tolist() == [0, 2, 3, 5]
+    assert fetched(source)[0] == [jpeg(i) for i in (0, 2, 3, 5)]
+    assert [source.sample_name(i) for i in range(4)] == ["0", "2", "3", "5"]
+    assert source.location(1) == "Items[2]"
+
+
+# ---- orders ----------------------------------------------------------------------------------------------------------
+
+
+def batches(source: Examples, world: int, epochs: int = 1, **options: Any) -> list[list[list[int]]]:
+    """Per rank, the targets of each step."""
+    told = []
+    for rank in range(world):
+        options = {"batch_size": 2, "image_size": 8, "num_threads": 1, **options}
+        dm = ImageDataModule(train=source, **options).setup_for("cpu", rank, world)
+        told.append([targets.tolist() for _ in range(epochs) for _, targets in dm.train_dataloader()])
+        dm.teardown("test")
+    return told
+
+
+def test_an_order_is_dealt_to_the_ranks() -> None:
+    order = lambda seed, epoch: [5, 5, 0, 1, 2, 3 + epoch % 3, seed, 4]  # noqa: E731
+    source = Examples(Items(pair), order=order)
+    assert batches(source, 2, 2, seed=3) == [
+        [[5, 0], [2, 3], [5, 0], [2, 3]],
+        [[5, 1], [3, 4], [5, 1], [4, 4]],
+    ]
+    dm = ImageDataModule(train=source, batch_size=2, image_size=8, num_threads=1, seed=1).setup_for("cpu")
+    loader = iter(dm.train_dataloader())
+    assert [next(loader)[1].tolist() for _ in range(3)] == [[5, 5], [0, 1], [2, 3]]
+    state = dm.state_dict()
+    del loader
+    dm.teardown("test")
+    dm = ImageDataModule(train=source, batch_size=2, image_size=8, num_threads=1, seed=1).setup_for("cpu")
+    dm.load_state_dict(state)
+    assert [t.tolist() for _, t in dm.train_dataloader()] == [[1, 4]]
+    assert [t.tolist() for _, t in dm.train_dataloader()][2] == [2, 4]
+    dm.teardown("test")
+
+
+def test_evaluation_ignores_the_order() -> None:
+    source = Examples(Items(pair), order=lambda seed, epoch: [0, 0])
+    dm = ImageDataModule(train=source, val=source, batch_size=2, image_size=8, num_threads=1).setup_for("cpu")
+    assert len(dm.train_dataloader()) == 1
+    assert [t.tolist() for _, t in dm.val_dataloader()] == [[0, 1], [2, 3], [4, 5]]
+    dm.teardown("test")
+
+
+def test_weighted_order() -> None:
+    weights = np.array([0.0, 1.0, 3.0, 0.0, 4.0, 0.0])
+    order = weighted_order(weights, 80_000)
+    drawn = order(7, 3)
+    assert np.array_equal(drawn, order(7, 3))
+    assert not np.array_equal(drawn, order(7, 4))
+    assert not np.array_equal(drawn, order(8, 3))
+    share = np.bincount(drawn, minlength=6) / len(drawn)
+    assert share[[0, 3, 5]].tolist() == [0, 0, 0]
+    assert np.abs(share - weights / 8).max() < 0.01
+    for wrong in ([], [-1.0, 2.0], [0.0], [[1.0]], [float("nan")]):
+        with pytest.raises(ValueError, match=r"weighted_order\.weights must"):
+            weighted_order(wrong)
+
+
+@pytest.mark.parametrize(
+    ("order", "message"),
+    [
+        (lambda seed, epoch: [0] * (epoch + 1), "must give equally many samples every epoch, got 2 in epoch 1 and 1"),
+        (lambda seed, epoch: [0, 6], r"must give indices in 0\.\.5, got 0\.\.6 in epoch 0"),
+        (lambda seed, epoch: [0.5], "must give a vector of indices, got float64"),
+        (lambda seed, epoch: [], r"must give indices in 0\.\.5, got none"),
+        (lambda seed, epoch: [1], "must not give excluded samples, got 1"),
+    ],
+)
+def test_orders_that_are_refused(order: Any, message: str) -> None:
+    sampler = Examples(Items(pair), order=order, exclude=("1",)).sampler()
+    assert sampler is not None
+    with pytest.raises(ValueError, match=message):
+        Plan(sampler.size, 1, sampler=sampler).order(1)
