@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 
@@ -21,51 +23,76 @@ _COMPLAINT = re.compile(
     rb"(Corrupt JPEG data[^\n]*|Premature end of JPEG[^\n]*|Unsupported marker type[^\n]*|"
     rb"Inconsistent progression[^\n]*)"
 )
+BATCH = 16
+"""Images decoded together: DALI spends milliseconds on a batch, however small."""
+BATCH_PIXELS = 64_000_000
+"""Of all images of a batch, which are in memory together."""
+
 # Whole images as they are: nothing is resized.
-_ONE = Decoding(
-    TrainRecipe(), image_size=1, batch_size=1, device="cpu", device_id=None, num_threads=1, prefetch=1, packed=True
+_DECODING = Decoding(
+    TrainRecipe(), image_size=1, batch_size=BATCH, device="cpu", device_id=None, num_threads=1, prefetch=1, packed=True
 )
 
 
+class Whole(NamedTuple):
+    """An image file whose header is in order.
+
+    Attributes:
+        data: the file.
+        width: by its header, pixels.
+        height: by its header, pixels.
+    """
+
+    data: bytes
+    width: int
+    height: int
+
+
 class DecodeCheck:
-    """Decodes images one by one with DALI on the CPU. Takes over this process's stderr: for a process of its own."""
+    """Decodes images with DALI on the CPU. Takes over this process's stderr: for a process of its own."""
 
     def __init__(self) -> None:
         self._pipe: DecodePipeline | None = None
         self._said = os.memfd_create("gpuaug-decoder-messages")
         os.dup2(self._said, 2)
-        # DALI reads files; here is one in memory.
-        self._image = os.memfd_create("gpuaug-image")
-        self._name = f"/proc/self/fd/{self._image}".encode()
+        # DALI reads files; here are some in memory.
+        self._files = [os.memfd_create(f"gpuaug-image{i}") for i in range(BATCH)]
+        names = [f"/proc/self/fd/{file}".encode() for file in self._files]
+        self._paths = np.array(names, dtype=f"S{max(map(len, names)) + 1}")
 
-    def problem(self, data: bytes, width: int, height: int) -> Problem | None:
-        """What is wrong with an image whose header is in order.
+    def problems(self, images: Sequence[Whole]) -> dict[int, Problem]:
+        """What is wrong with some of at most `BATCH` images, by position."""
+        together = self._decode(images)
+        if together is None:
+            return {}
+        if len(images) == 1:
+            return {0: together}
+        alone = {i: self._decode([image]) for i, image in enumerate(images)}
+        return {i: problem for i, problem in alone.items() if problem is not None}
 
-        Args:
-            data: the file.
-            width: by its header, pixels.
-            height: by its header, pixels.
-        """
-        os.ftruncate(self._image, 0)
-        os.pwrite(self._image, data, 0)
-        request = Request(
-            np.array([self._name], dtype=f"S{len(self._name) + 1}"),
-            start=np.zeros((1, 2), dtype=np.int32),
-            size=np.array([[height, width]], dtype=np.int32),
-        )
+    def _decode(self, images: Sequence[Whole]) -> Problem | None:
+        """What goes wrong when these images are decoded."""
+        for file, image in zip(self._files, images, strict=False):
+            os.ftruncate(file, 0)
+            os.pwrite(file, image.data, 0)
+        size = np.array([(image.height, image.width) for image in images], dtype=np.int32)
+        request = Request(self._paths[: len(images)], start=np.zeros_like(size), size=size)
         self._hear()
-        self._pipe = self._pipe or DecodePipeline(_ONE)
+        self._pipe = self._pipe or DecodePipeline(_DECODING)
         try:
             self._pipe.start(request)
             self._pipe.pop()
         except DecodeError as error:
             self._pipe.close()
             self._pipe = None
-            said = _COMPLAINT.search(self._hear())
-            reason = said[1].decode("ascii", "replace") if said else last_words(error)
-            return Problem("damaged", f"does not decode ({reason})")
-        said = _COMPLAINT.search(self._hear())
-        return Problem("damaged", f"decodes to wrong pixels ({said[1].decode('ascii', 'replace')})") if said else None
+            return Problem("damaged", f"does not decode ({self._complaint() or last_words(error)})")
+        complaint = self._complaint()
+        return Problem("damaged", f"decodes to wrong pixels ({complaint})") if complaint else None
+
+    def _complaint(self) -> str:
+        """What the decoder has said of damage since it was last heard; empty if nothing."""
+        found = _COMPLAINT.search(self._hear())
+        return found[1].decode("ascii", "replace") if found else ""
 
     def _hear(self) -> bytes:
         """What was written to stderr since the last call."""

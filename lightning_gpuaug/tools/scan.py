@@ -20,7 +20,7 @@ from lightning_gpuaug.tools.findings import Finding
 from lightning_gpuaug.tools.pieces import MAX_BYTES, Piece, PieceReader
 
 if TYPE_CHECKING:
-    from lightning_gpuaug.tools.decode_check import DecodeCheck
+    from lightning_gpuaug.tools.decode_check import DecodeCheck, Whole
 
 CHUNK = 256
 """Images a task: a fraction of a second of work."""
@@ -117,16 +117,45 @@ def _check_chunk(pieces: list[Piece], *, duplicates: bool, max_pixels: int) -> I
         digests=np.zeros((count, _DIGEST if duplicates else 0), dtype=np.uint8),
         problems={},
     )
-    reader = PieceReader()
+    reader, decoding = PieceReader(), _Decoding(facts.problems)
     for i, piece in enumerate(pieces):
-        problem = _check(reader, piece, i, facts, max_pixels)
+        problem = _check(reader, piece, i, facts, max_pixels, decoding)
         if problem is not None:
             facts.problems[i] = problem
+    decoding.flush()
     reader.close()
     return facts
 
 
-def _check(reader: PieceReader, piece: Piece, i: int, facts: ImageFacts, max_pixels: int) -> Problem | None:
+class _Decoding:
+    """Good images of a chunk, collected for the decoder if this worker has one."""
+
+    def __init__(self, problems: dict[int, Problem]) -> None:
+        self._problems = problems
+        self._images: dict[int, Whole] = {}
+        self._pixels = 0
+
+    def add(self, i: int, data: bytes, width: int, height: int) -> None:
+        if _decoder is None:
+            return
+        from lightning_gpuaug.tools.decode_check import BATCH, BATCH_PIXELS, Whole
+
+        if len(self._images) == BATCH or self._pixels + width * height > BATCH_PIXELS:
+            self.flush()
+        self._images[i] = Whole(data, width, height)
+        self._pixels += width * height
+
+    def flush(self) -> None:
+        if _decoder is not None and self._images:
+            rows = list(self._images)
+            found = _decoder.problems(list(self._images.values()))
+            self._problems.update({rows[at]: problem for at, problem in found.items()})
+            self._images, self._pixels = {}, 0
+
+
+def _check(
+    reader: PieceReader, piece: Piece, i: int, facts: ImageFacts, max_pixels: int, decoding: _Decoding
+) -> Problem | None:
     facts.types[i] = TYPES.index("unknown")
     try:
         facts.bytes[i] = reader.size(piece)
@@ -147,8 +176,8 @@ def _check(reader: PieceReader, piece: Piece, i: int, facts: ImageFacts, max_pix
         return Problem(
             "oversized", f"header claims {width}×{height} ({width * height / 1e6:.3g} Mpx, limit {limit} Mpx)"
         )
-    if problem is None and _decoder is not None:
-        return _decoder.problem(data, width, height)
+    if problem is None:
+        decoding.add(i, data, width, height)
     return problem
 
 

@@ -74,12 +74,15 @@ def test_decoding_finds_what_structure_does_not(tmp_path: Path) -> None:
     write_tree(tmp_path, good=2)
     (tmp_path / "a/over.jpg").write_bytes(overwritten_jpeg())
     (tmp_path / "a/whole.jpg").write_bytes(jpeg())
+    twelve_bits = jpeg().replace(b"\xff\xc0\x00\x11\x08", b"\xff\xc0\x00\x11\x0c", 1)
+    (tmp_path / "a/twelve_bits.jpg").write_bytes(twelve_bits)
     Image.fromarray(np.zeros((9, 7, 4), dtype=np.uint8)).save(tmp_path / "b/rgba.png")
     assert scanned(tmp_path).findings == []
     found = scanned(tmp_path, decode=True).findings
-    assert [finding.name for finding in found] == ["a/over.jpg"]
-    assert found[0].kind == "damaged"
-    assert "Corrupt JPEG data" in found[0].reason
+    assert [finding.name for finding in found] == ["a/over.jpg", "a/twelve_bits.jpg"]
+    assert {finding.kind for finding in found} == {"damaged"}
+    assert found[0].reason.startswith("decodes to wrong pixels (Corrupt JPEG data")
+    assert found[1].reason.startswith("does not decode (")
 
 
 def test_duplicates_keep_the_first_and_trust_no_contradiction(tmp_path: Path) -> None:
