@@ -21,6 +21,9 @@ COMMANDS = {
         "lightning_gpuaug.cli.parity",
         "compare augmentation with timm and torchvision, op by op and as a whole",
     ),
+    "scan": ("lightning_gpuaug.cli.scan", "check every image of a data set; list what to leave out"),
+    "audit": ("lightning_gpuaug.cli.audit", "prove that every sample comes exactly once, on any number of ranks"),
+    "convert": ("lightning_gpuaug.cli.convert", "pack a folder of images into TFRecord or WebDataset shards"),
     "demo": ("lightning_gpuaug.cli.demo", "train on handwritten digits and show what the input pipeline did"),
 }
 
