@@ -1,5 +1,6 @@
 """Callbacks that tell whether the GPU ever waited."""
 
+from lightning_gpuaug.callbacks.gpu_utilization import GpuUtilization
 from lightning_gpuaug.callbacks.throughput import Throughput
 
-__all__ = ["Throughput"]
+__all__ = ["GpuUtilization", "Throughput"]
