@@ -11,7 +11,7 @@ cuda_queues.request()  # before anything starts CUDA
 
 if TYPE_CHECKING:
     from lightning_gpuaug import ops
-    from lightning_gpuaug.callbacks import Throughput
+    from lightning_gpuaug.callbacks import GpuUtilization, Report, Throughput
     from lightning_gpuaug.classifier import Classifier
     from lightning_gpuaug.data import ImageDataModule
     from lightning_gpuaug.recipe import (
@@ -49,6 +49,8 @@ _HOME = {
     "RandAugment": "recipe",
     "RandomErasing": "recipe",
     "TrivialAugmentWide": "recipe",
+    "GpuUtilization": "callbacks",
+    "Report": "callbacks",
     "Throughput": "callbacks",
     "ops": "ops",
 }
@@ -61,6 +63,7 @@ __all__ = [
     "EvalRecipe",
     "FileList",
     "GaussianBlur",
+    "GpuUtilization",
     "ImageDataModule",
     "ImageFolder",
     "Mix",
@@ -68,6 +71,7 @@ __all__ = [
     "RandAugment",
     "RandomErasing",
     "RandomResizedCrop",
+    "Report",
     "Synthetic",
     "Throughput",
     "TrainRecipe",

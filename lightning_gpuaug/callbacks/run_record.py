@@ -200,6 +200,7 @@ class RunRecord:
         settings: the run's settings, as text: precision, strategy, batch size, …
         environment: versions and hardware, as text.
         spans: stretches that were not training.
+        notes: what is missing from this record and why, a sentence each.
         throughput: what `Throughput` measured.
         gpu: what `GpuUtilization` measured.
         doctor: what `InputDoctor` found.
@@ -216,6 +217,7 @@ class RunRecord:
     settings: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     spans: list[Span] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
     throughput: ThroughputRecord | None = None
     gpu: GpuRecord | None = None
     doctor: DoctorRecord | None = None
@@ -225,7 +227,7 @@ class RunRecord:
         path = folder / FOLDER / f"rank{self.rank}.json"
         path.parent.mkdir(parents=True, exist_ok=True)
         unfinished = path.with_suffix(".json.tmp")
-        text = json.dumps({"version": VERSION, **dataclasses.asdict(self)}, ensure_ascii=False, indent=1)
+        text = json.dumps({"version": VERSION, **dataclasses.asdict(self)}, ensure_ascii=False)
         unfinished.write_text(text, encoding="utf-8")
         os.replace(unfinished, path)
         return path
@@ -251,18 +253,24 @@ class RunRecord:
             raise ValueError(f"{path} is not a run record: {error}") from error
 
 
-def read_records(folder: Path) -> list[RunRecord]:
-    """The records of the newest fit in `folder`, by rank; files that an earlier fit left there are passed over.
+def read_records(folder: Path, run_id: str | None = None) -> list[RunRecord]:
+    """The records of one fit in `folder`, by rank; files that another fit left there are passed over.
+
+    Args:
+        folder: of the run.
+        run_id: which fit; None takes the newest.
 
     Raises:
         FileNotFoundError: there is none.
         ValueError: a file is not a run record.
     """
     records = [RunRecord.read(path) for path in sorted((folder / FOLDER).glob("rank*.json"))]
-    if not records:
+    if run_id is None and records:
+        run_id = max(records, key=lambda record: record.finished).run_id
+    found = sorted((record for record in records if record.run_id == run_id), key=lambda record: record.rank)
+    if not found:
         raise FileNotFoundError(f"no run records in {folder / FOLDER}")
-    newest = max(records, key=lambda record: (record.finished, -record.rank)).run_id
-    return sorted((record for record in records if record.run_id == newest), key=lambda record: record.rank)
+    return found
 
 
 def _throughput(data: Mapping[str, Any] | None) -> ThroughputRecord | None:

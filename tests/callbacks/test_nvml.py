@@ -112,7 +112,7 @@ def test_the_only_instance_of_a_gpu_is_found() -> None:
 
 def test_one_of_several_instances_is_not_guessed() -> None:
     fake = mig(answers={"nvmlDeviceGetMigDeviceHandleByIndex": lambda handle, index: f"MIG-{index}"})
-    with pytest.raises(NvmlUnavailable, match="divided into 7 MIG instances .* CUDA_VISIBLE_DEVICES=MIG"):
+    with pytest.raises(NvmlUnavailable, match=r"divided into 7 MIG instances .* CUDA_VISIBLE_DEVICES=MIG"):
         NvmlDevice(fake, [GPU])
     assert fake.calls["nvmlShutdown"] == 1
 
