@@ -84,7 +84,7 @@ def line_chart(
     ceiling, end = ticks[-1], max(end, 1e-9)
     parts = [_shade(start / end, stop / end, frame) for start, stop in spans]
     parts += [_y_tick(tick, tick / ceiling, frame) for tick in ticks]
-    steps = time_ticks(end, 8 if frame.width > 600 else 4 if frame.width > 400 else 3)
+    steps = time_ticks(end, 8 if frame.width > 600 else 5 if frame.width > 400 else 4)
     step = steps[1] if len(steps) > 1 else end
     parts += [_x_tick(clock(tick, step), tick / end, frame) for tick in steps]
     if limit:

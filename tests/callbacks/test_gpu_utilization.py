@@ -90,7 +90,7 @@ def test_logged_to_every_logger_and_recorded(fake: FakeNvml) -> None:
     assert set(columns["gpu/power_w"]) == {512.345}
     record = callback.run_record()
     assert record is not None
-    assert record.samples >= 4
+    assert record.samples >= 2
     assert record.mean["utilization_pct"] == 93
     assert record.throttled == {"power cap": 1.0}
     assert (record.name, record.uuid, record.notes) == ("NVIDIA H200", GPU, [])
@@ -153,7 +153,7 @@ def test_training_ends_normally_with_one_warning(case: str, monkeypatch: pytest.
     install(monkeypatch, fake)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        columns = logged(fit(GpuUtilization(INTERVAL), batches=90, step_seconds=0.012))
+        columns = logged(fit(GpuUtilization(INTERVAL), batches=120, step_seconds=0.012))
     ours = [str(warning.message) for warning in caught if "GpuUtilization" in str(warning.message)]
     assert len(ours) == 1, ours
     with pytest.warns(UserWarning, match=message):

@@ -38,14 +38,12 @@ class Confused(pl.Callback):
         raise ZeroDivisionError("no steps")
 
 
-def fit(
-    folder: Path, *callbacks: pl.Callback, module: pl.LightningModule | None = None, **arguments: Any
-) -> pl.Trainer:
+def fit(folder: Path, *callbacks: pl.Callback, step_seconds: float = 0.005, **arguments: Any) -> pl.Trainer:
     run = trainer(**{
         "max_epochs": 1, "log_every_n_steps": 5, "callbacks": list(callbacks), "default_root_dir": str(folder),
         **arguments,
     })  # fmt: skip
-    run.fit(module or Module(0.005), data(20))
+    run.fit(Module(step_seconds), data(20))
     return run
 
 
