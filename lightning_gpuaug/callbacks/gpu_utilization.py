@@ -54,19 +54,21 @@ class GpuUtilization(pl.Callback):
             raise ValueError(f"log_every_n_steps must be > 0 or None, got {log_every_n_steps!r}")
         self.interval_s = interval_s
         self.log_every_n_steps = log_every_n_steps
-        self._sampler: GpuSampler | None = None
+        self._sampler: GpuSampler | None = None  # while training
+        self._record: GpuRecord | None = None  # of the last fit
         self._on_their_way: deque[tuple[int, RankSum]] = deque()
         self._steps_seen = 0
         self._told_absent = self._told_lost = False
 
     def run_record(self) -> GpuRecord | None:
         """What this rank's GPU did; also the summary of a fit: `run_record().mean` has each metric's mean."""
-        return None if self._sampler is None else self._sampler.record()
+        return self._record if self._sampler is None else self._sampler.record()
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Forget the fit before."""
         if stage == "fit":
-            self._sampler = None
+            self._stop()
+            self._record = None
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Start to watch this rank's GPU."""
@@ -102,8 +104,10 @@ class GpuUtilization(pl.Callback):
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Send the last logs and stop watching."""
         self._send(trainer, wait=True)
-        self._stop()
+        if self._sampler is not None:
+            self._sampler.stop()
         self._tell()
+        self._stop()
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Stop watching. No collective: other ranks may not be here."""
@@ -117,6 +121,8 @@ class GpuUtilization(pl.Callback):
     def _stop(self) -> None:
         if self._sampler is not None:
             self._sampler.stop()
+            self._record = self._sampler.record()
+            self._sampler = None  # its thread and lock cannot be pickled
 
     def _tell(self) -> None:
         if self._sampler is None:

@@ -47,6 +47,7 @@ class Report(pl.Callback):
         """Nothing is written before the end of a fit."""
         self.folder = folder
         self._target: Path | None = None
+        self._due = False  # a fit is on its way and has no page yet
         self._run_id = ""
         self._started = 0.0
         self._spans: list[Span] = []
@@ -61,7 +62,7 @@ class Report(pl.Callback):
         """Agree with the other ranks on where to write."""
         if stage != "fit":
             return
-        self._target = None
+        self._target, self._due = None, False
         self._spans.clear()
         self._started = time.time()
         if trainer.fast_dev_run:  # type: ignore[attr-defined]
@@ -69,6 +70,7 @@ class Report(pl.Callback):
         folder = self.folder or trainer.log_dir or trainer.default_root_dir
         self._target = Path(trainer.strategy.broadcast(folder))
         self._run_id = trainer.strategy.broadcast(uuid.uuid4().hex)
+        self._due = True
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """The time axis begins here."""
@@ -87,16 +89,18 @@ class Report(pl.Callback):
 
     def on_fit_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Write this rank's record, wait for the others', make the page."""
-        if self._target is None:
+        if not self._due:
             return
+        self._due = False
         self._write_record(trainer, pl_module, None)
         trainer.strategy.barrier("gpuaug_report")
         self._write_page(trainer)
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Write this rank's record and make the page of what there is. Waits for nobody."""
-        if self._target is None or trainer.state.fn != "fit":
+        if not self._due:
             return
+        self._due = False
         message = " ".join(f"{type(exception).__name__}: {exception}".split()).removesuffix(":")
         self._write_record(trainer, pl_module, message[:300])
         self._write_page(trainer)

@@ -30,7 +30,15 @@ _KEEPS_UP, _STARVES = (
 _BARS = 8
 """Ranks of which the waiting is drawn: those that waited most."""
 
-_PART_COLORS = {"model": "work", "read": "c0", "decode": "c1", "augment": "c3", "transfer": "c5", "host": "c4"}
+_PART_COLORS = {
+    "model": "work",
+    "read": "c0",
+    "decode": "c1",
+    "input": "c1",
+    "augment": "c3",
+    "transfer": "c5",
+    "host": "c4",
+}
 
 
 def page(records: Sequence[RunRecord]) -> str:

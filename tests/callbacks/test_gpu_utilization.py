@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import pickle
 import subprocess
 import threading
 import time
@@ -274,6 +275,8 @@ def test_a_second_fit_starts_afresh(fake: FakeNvml) -> None:
     assert second is not None
     assert first.timeline.times[-1] < second.timeline.times[0]
     assert not watchers()
+    copy = pickle.loads(pickle.dumps(callback))  # to the processes of a later, distributed fit
+    assert copy.run_record() == second
 
 
 @pytest.mark.parametrize(

@@ -143,6 +143,22 @@ def test_no_report_where_nothing_is_kept(tmp_path: Path) -> None:
     assert not (tmp_path / "run").exists()
 
 
+def test_an_error_before_the_next_fit_leaves_the_page_of_the_last_one(tmp_path: Path) -> None:
+    class Refuses(pl.Callback):
+        refuses = False
+
+        def setup(self, *args: Any) -> None:
+            if self.refuses:
+                raise ValueError("not this time")
+
+    refusing = Refuses()
+    run = fit(tmp_path, refusing, Report(str(tmp_path)))
+    refusing.refuses = True
+    with pytest.raises(ValueError, match="not this time"):
+        run.fit(Module(), data(4))
+    assert read_records(tmp_path)[0].error is None
+
+
 def test_a_callback_without_a_record_costs_its_section_alone(tmp_path: Path) -> None:
     fit(tmp_path, Confused(), Measured(), Report(str(tmp_path)))
     [one] = read_records(tmp_path)
