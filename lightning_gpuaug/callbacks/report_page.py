@@ -114,7 +114,7 @@ def _verdict(records: Sequence[RunRecord]) -> str:
     doctor = next((record.doctor for record in records if record.doctor is not None), None)
     if doctor is not None:
         kind = "good" if doctor.bound_by == "model" else "bad"
-        return _verdict_card(kind, doctor.verdict, _doctor_facts(doctor) + stopped)
+        return _verdict_card(kind, doctor.verdict[:1].upper() + doctor.verdict[1:], _doctor_facts(doctor) + stopped)
     wait = _wait_share(records)
     if wait is None:
         text = "How fast this run trained is not known: add Throughput() to the Trainer's callbacks."
@@ -140,7 +140,7 @@ def _verdict_card(kind: str, text: str, more: str) -> str:
 def _doctor_facts(doctor: DoctorRecord) -> str:
     facts = []
     if doctor.knob:
-        facts.append(f"Turn <b><code>{escape(doctor.knob)}</code></b>")
+        facts.append(f"Setting <b><code>{escape(doctor.knob)}</code></b>")
     if doctor.expected_gain is not None:
         facts.append(f"Expected gain <b>{'+' if doctor.expected_gain >= 0 else ''}{percent(doctor.expected_gain)}</b>")
     if doctor.img_per_s is not None:

@@ -137,8 +137,8 @@ class DoctorRecord:
 
     Attributes:
         verdict: one or two plain sentences; the first thing that a reader of the report sees.
-        bound_by: one word for the cause: "read", "decode", "augment", "transfer", "host" or "model" (nothing to gain
-            from the input pipeline).
+        bound_by: one word for the cause: "read", "decode", "augment", "transfer", "host", "input" (one of these, it is
+            not known which) or "model" (nothing to gain from the input pipeline).
         knob: the one setting to change, as "hw_decoder_load 0.65 → 1.0".
         expected_gain: images per second to be gained by it: 0.4 is +40 %.
         img_per_s: images per second as the run is, this rank.

@@ -147,7 +147,7 @@ def test_an_error_before_the_next_fit_leaves_the_page_of_the_last_one(tmp_path: 
     class Refuses(pl.Callback):
         refuses = False
 
-        def setup(self, *args: Any) -> None:
+        def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
             if self.refuses:
                 raise ValueError("not this time")
 
