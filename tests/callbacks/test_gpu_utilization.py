@@ -8,6 +8,7 @@ import subprocess
 import threading
 import time
 import warnings
+from types import SimpleNamespace
 from typing import Any
 
 import lightning.pytorch as pl
@@ -228,6 +229,18 @@ def test_few_calls_none_from_the_training_thread(fake: FakeNvml, monkeypatch: py
     assert len(fake.threads) == 1
     assert sum(fake.calls.values()) <= 12 * rounds + 10  # as time passes, not as steps do
     assert len([row for _, row in rows.rows if any(name.startswith("gpu/") for name in row)]) <= 10
+
+
+def test_a_step_costs_microseconds() -> None:
+    trainer, module = SimpleNamespace(global_step=0, log_every_n_steps=50), Module()
+    callback, costs = GpuUtilization(log_every_n_steps=10**9), []
+    for _ in range(5):
+        begin = time.perf_counter()
+        for _ in range(1000):
+            trainer.global_step += 1
+            callback.on_train_batch_end(trainer, module, None, None, 0)  # type: ignore[arg-type]
+        costs.append((time.perf_counter() - begin) / 1000)
+    assert min(costs) < 10e-6
 
 
 def test_a_driver_that_hangs_holds_nobody_up(fake: FakeNvml, monkeypatch: pytest.MonkeyPatch) -> None:
