@@ -11,7 +11,7 @@ cuda_queues.request()  # before anything starts CUDA
 
 if TYPE_CHECKING:
     from lightning_gpuaug import ops
-    from lightning_gpuaug.callbacks import BatchPreview, Throughput
+    from lightning_gpuaug.callbacks import BatchPreview, GpuUtilization, Report, Throughput
     from lightning_gpuaug.classifier import Classifier
     from lightning_gpuaug.data import ImageDataModule
     from lightning_gpuaug.recipe import (
@@ -74,6 +74,8 @@ _HOME = {
     "TrivialAugmentWide": "recipe",
     "View": "recipe",
     "BatchPreview": "callbacks",
+    "GpuUtilization": "callbacks",
+    "Report": "callbacks",
     "Throughput": "callbacks",
     "ops": "ops",
 }
@@ -89,6 +91,7 @@ __all__ = [
     "Examples",
     "FileList",
     "GaussianBlur",
+    "GpuUtilization",
     "ImageDataModule",
     "ImageFolder",
     "Mix",
@@ -98,6 +101,7 @@ __all__ = [
     "RandomErasing",
     "RandomResizedCrop",
     "RecordIO",
+    "Report",
     "SizeRamp",
     "Solarize",
     "Synthetic",

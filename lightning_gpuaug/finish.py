@@ -14,6 +14,7 @@ from lightning_gpuaug.augment.params import Params
 from lightning_gpuaug.pipeline import Decoded, Decoding
 from lightning_gpuaug.plan import Indices
 from lightning_gpuaug.prepare import Prepared
+from lightning_gpuaug.ranges import ranged
 from lightning_gpuaug.recipe import TrainRecipe
 from lightning_gpuaug.sources import Source
 from lightning_gpuaug.sources.base import Targets
@@ -64,6 +65,7 @@ class Finisher:
         self._lent: deque[tuple[torch.cuda.Event, Decoded]] = deque()  # DALI memory that queued kernels still read
         weakref.finalize(self, _give_back, self._lent)  # also for a loader that nobody closes
 
+    @ranged("gpuaug.augment")
     def __call__(self, indices: Indices, decoded: Decoded, prepared: Prepared) -> Batch:
         """Finish a batch.
 

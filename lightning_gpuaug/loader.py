@@ -18,6 +18,7 @@ from lightning_gpuaug.finish import Batch, Finisher, Images, Output
 from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding
 from lightning_gpuaug.plan import Indices, Plan
 from lightning_gpuaug.prepare import Prepared, Preparer
+from lightning_gpuaug.ranges import ranged
 from lightning_gpuaug.recipe import EvalRecipe
 from lightning_gpuaug.sources import Source
 from lightning_gpuaug.sources.encoded import Encoded
@@ -196,6 +197,7 @@ class Loader:
         self.place = place
         return place
 
+    @ranged("gpuaug.next_batch")
     def _deliver(self, place: Place) -> Batch:
         if not self._ahead:
             return self._make(place).batch

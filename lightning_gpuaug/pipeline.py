@@ -18,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch.utils.dlpack import from_dlpack
 
+from lightning_gpuaug.ranges import ranged
 from lightning_gpuaug.recipe import EvalRecipe, Interpolation, TrainRecipe
 from lightning_gpuaug.sources.base import Feed
 from lightning_gpuaug.sources.encoded import Encoded
@@ -127,6 +128,7 @@ class DecodePipeline:
         """Batches started and not yet popped."""
         return len(self._inside)
 
+    @ranged("gpuaug.read")
     def start(self, request: Request) -> None:
         """Begin to decode a batch."""
         rows = len(request)
@@ -148,6 +150,7 @@ class DecodePipeline:
             self._pipe.schedule_run()
             self._running = True
 
+    @ranged("gpuaug.decode")
     def pop(self) -> Decoded:
         """The oldest batch; on a GPU, ready on the current CUDA stream.
 

@@ -19,6 +19,7 @@ from lightning_gpuaug.augment.views import ViewParams, split_params, view_params
 from lightning_gpuaug.augment.window import Sizes, centre_window, random_window
 from lightning_gpuaug.pipeline import Paths, Request, path_bytes
 from lightning_gpuaug.plan import Indices
+from lightning_gpuaug.ranges import ranged
 from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
 from lightning_gpuaug.sources import Source
 from lightning_gpuaug.sources.base import Targets
@@ -88,6 +89,7 @@ class Preparer:
         if self._reader is not None:
             self._reader.close()
 
+    @ranged("gpuaug.prepare")
     def __call__(
         self,
         indices: Indices,

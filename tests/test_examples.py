@@ -65,6 +65,14 @@ def test_fabric(tree: DigitsTree) -> None:
     assert seen == 2 * (n_train // 16) * 16
 
 
+def test_profile_any_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    small = ["--images", "64", "--image-size", "16", "--batch-size", "4", "--workers", "0", "--folder", str(tmp_path)]
+    report = load("profile_any_run").main(small)
+    assert report.path == tmp_path / "report.html"
+    assert "YourModel" in report.path.read_text()
+    assert f"open {report.path}" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("path", sorted(EXAMPLES.glob("*.py")), ids=lambda path: path.name)
 def test_examples_are_short(path: Path) -> None:
     assert len(path.read_text().splitlines()) < 80

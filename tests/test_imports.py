@@ -21,10 +21,11 @@ LEVELS = {
     "compat": 3,
     "pipeline": 2, "ops": 2, "plan": 2, "sources": 2, "grid": 2,
     "recipe": 1, "cuda_queues": 1, "arguments": 1, "devices": 1,
+    "ranges": 1,
 }  # fmt: skip
 DOORS = {"nvidia.dali": {"pipeline"}, "timm": {"classifier"}, "torchmetrics": {"classifier"}}
 PEERS = {"cli/peers.py": {"timm"}}  # files that compare with a library may import it
-ALONE = {"ops": {"torch"}, "recipe": set(), "cuda_queues": {"torch"}}
+ALONE = {"ops": {"torch"}, "recipe": set(), "cuda_queues": {"torch"}, "ranges": {"torch"}}
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")
 
