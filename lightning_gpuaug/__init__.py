@@ -11,7 +11,7 @@ cuda_queues.request()  # before anything starts CUDA
 
 if TYPE_CHECKING:
     from lightning_gpuaug import ops
-    from lightning_gpuaug.callbacks import BatchPreview, GpuUtilization, Report, Throughput
+    from lightning_gpuaug.callbacks import BatchPreview, GpuUtilization, InputDoctor, Report, Throughput
     from lightning_gpuaug.classifier import Classifier
     from lightning_gpuaug.data import ImageDataModule
     from lightning_gpuaug.recipe import (
@@ -75,6 +75,7 @@ _HOME = {
     "View": "recipe",
     "BatchPreview": "callbacks",
     "GpuUtilization": "callbacks",
+    "InputDoctor": "callbacks",
     "Report": "callbacks",
     "Throughput": "callbacks",
     "ops": "ops",
@@ -94,6 +95,7 @@ __all__ = [
     "GpuUtilization",
     "ImageDataModule",
     "ImageFolder",
+    "InputDoctor",
     "Mix",
     "Normalize",
     "NumpyFolder",
