@@ -16,6 +16,8 @@ COMMANDS = {
     "test": ("lightning_gpuaug.cli.training", "run one pass over the test images"),
     "predict": ("lightning_gpuaug.cli.training", "run the model on images and write predictions.csv"),
     "demo": ("lightning_gpuaug.cli.demo", "train on handwritten digits and show what the input pipeline did"),
+    "bench": ("lightning_gpuaug.cli.bench", "measure augmentation and loading here, beside other libraries; tune"),
+    "doctor": ("lightning_gpuaug.cli.doctor", "check this machine: drivers, versions, cores, storage, decoding"),
 }
 
 
