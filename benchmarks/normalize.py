@@ -25,7 +25,6 @@ from lightning_gpuaug.recipe import IMAGENET_MEAN as MEAN
 from lightning_gpuaug.recipe import IMAGENET_STD as STD
 
 
-
 @dataclass(frozen=True)
 class Row:
     """One line of the table: times in µs a batch, traffic in bytes a batch."""

@@ -260,9 +260,7 @@ def _augmented(x: torch.Tensor, records: torch.Tensor, chains: int) -> torch.Ten
     return ops.augment(x, records, IMAGENET_MEAN, IMAGENET_STD, dtype=torch.bfloat16, chains=chains)
 
 
-def _draw(
-    recipe: TrainRecipe, bench: Bench, sizes: NDArray[np.int32] | None = None
-) -> tuple[list[Params], float]:
+def _draw(recipe: TrainRecipe, bench: Bench, sizes: NDArray[np.int32] | None = None) -> tuple[list[Params], float]:
     """BUFFERS different batches of records, and the median µs of a draw."""
     drawn, times = [], []
     for i in range(BUFFERS + 5):

@@ -42,7 +42,7 @@ def torchvision(bench: Bench) -> None:
 
 
 def kornia(bench: Bench) -> None:
-    """kornia on float images; its RandAugment draws its ops once a batch."""
+    """Kornia on float images; its RandAugment draws its ops once a batch."""
     from kornia import augmentation as K
     from kornia.augmentation.auto import RandAugment
 

@@ -61,6 +61,12 @@ def one_line(found: Environment) -> str:
     return ", ".join(f"{key} {value}" for key, value in found.items() if value is not None)
 
 
+def machine(found: Environment) -> str:
+    """The small print of a chart."""
+    gpu = f"{found['gpu']}, " if found["gpu"] else ""
+    return f"{gpu}{found['cpu']} ({found['cpus']} CPUs), torch {found['torch']}, {found['backend']}"
+
+
 def _cpu_name() -> str:
     try:
         for line in Path("/proc/cpuinfo").read_text().splitlines():

@@ -33,7 +33,9 @@ def _cell(value: object) -> str:
     return str(value)
 
 
-def document(title: str, environment: Environment, settings: dict[str, Any], rows: list[dict[str, Any]]) -> dict[str, Any]:
+def document(
+    title: str, environment: Environment, settings: dict[str, Any], rows: list[dict[str, Any]]
+) -> dict[str, Any]:
     """What `--json` writes: `schema`, `title`, `environment`, `settings`, `rows`."""
     return {
         "schema": SCHEMA_VERSION,

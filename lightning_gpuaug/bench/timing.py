@@ -91,7 +91,7 @@ def copy_timing(traffic: int, device: torch.device | None = None, seconds: float
 
 def synchronize() -> None:
     """Wait for the GPU, if there is one in use."""
-    if torch.cuda.is_available() and torch.cuda.is_initialized():
+    if torch.cuda.is_available() and torch.cuda.is_initialized():  # type: ignore[no-untyped-call]
         torch.cuda.synchronize()
 
 

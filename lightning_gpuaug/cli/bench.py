@@ -7,8 +7,14 @@ from importlib import import_module
 from lightning_gpuaug.cli.errors import OK, USAGE, report
 
 WHAT = {
-    "augment": ("lightning_gpuaug.cli.bench_augment", "augmentation of a batch: ours, torchvision, kornia, DALI, a copy"),
-    "loader": ("lightning_gpuaug.cli.bench_loader", "loading from files: ours, its stages, torchvision, timm, raw DALI"),
+    "augment": (
+        "lightning_gpuaug.cli.bench_augment",
+        "augmentation of a batch: ours, torchvision, kornia, DALI, a copy",
+    ),
+    "loader": (
+        "lightning_gpuaug.cli.bench_loader",
+        "loading from files: ours, its stages, torchvision, timm, raw DALI",
+    ),
 }
 
 
@@ -37,5 +43,3 @@ def main(args: list[str]) -> int:
     command = import_module(WHAT[args[0]][0])
     code: int = command.main(args[1:])
     return code
-
-

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import os
 from dataclasses import asdict
 from typing import TYPE_CHECKING
 
 from lightning_gpuaug.cli.bench_output import Lines, add_output_options, at_least, progress_bar
-from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, message_to_user_behind, report
+from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, UsageError, message_to_user_behind, report
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -63,7 +64,7 @@ def run(options: argparse.Namespace, say: Lines) -> None:
     device = torch_device(there if options.device == "auto" else options.device)
     batch = options.batch if options.batch is not None else 256 if device.type == "cuda" else 32
     if batch % 2:
-        raise ValueError(f"--batch must be even, for mixing pairs the images, got {batch}")
+        raise UsageError(f"--batch must be even, for mixing pairs the images, got {batch}")
     peers = [] if options.only_ours else options.peers
     facts = environment()
     title = f"({batch}, {options.size}, {options.size}, 3) uint8 to bfloat16 channels_last on {device.type}, µs a batch"
@@ -95,25 +96,20 @@ def run(options: argparse.Namespace, say: Lines) -> None:
 
 
 def _draw(bench: Bench, facts: Environment, path: Path) -> None:
-    from lightning_gpuaug.bench.chart import Bar, bar_chart
+    from lightning_gpuaug.bench.chart import Bar, Panel, bar_chart
+    from lightning_gpuaug.bench.environment import machine
 
     def time_of(row: Row) -> str:
         return f"{row.median_us:,.0f} us" if row.median_us < 10_000 else f"{row.median_us / 1000:,.0f} ms"
 
     rows = sorted(bench.rows, key=lambda row: -row.median_us)
+    bars = [Bar(row.what, row.median_us, time_of(row), row.ours) for row in rows]
     bar_chart(
-        [Bar(row.what, row.median_us, time_of(row), row.ours) for row in rows],
+        [Panel(bars, "µs a batch, less is better", log=True)],
         path,
         title=f"Augmenting a batch of {bench.batch} at {bench.size} x {bench.size}, uint8 to bfloat16",
-        axis="µs a batch, less is better",
-        note=_machine(facts),
-        log=True,
+        note=machine(facts),
     )
-
-
-def _machine(facts: Environment) -> str:
-    gpu = f"{facts['gpu']}, " if facts["gpu"] else ""
-    return f"{gpu}{facts['cpu']} ({facts['cpus']} CPUs), torch {facts['torch']}, {facts['backend']}"
 
 
 def main(args: list[str]) -> int:
@@ -126,8 +122,8 @@ def main(args: list[str]) -> int:
         run(options, Lines(options.json))
     except Exception as error:
         message = message_to_user_behind(error)
-        if message is None:
+        if message is None or os.environ.get("GPUAUG_TRACEBACK") == "1":
             raise
         report("bench augment", message)
-        return USAGE if isinstance(message, ValueError) else FOUND_PROBLEMS
+        return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
     return OK
