@@ -9,6 +9,7 @@ import time
 import numpy as np
 import torch
 
+from lightning_gpuaug.devices import has_jpeg_decoder
 from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding
 from lightning_gpuaug.prepare import Preparer
 from lightning_gpuaug.sources import Source
@@ -36,8 +37,7 @@ def threads_enough(device_id: int | None) -> int:
     """
     if not torch.cuda.is_available():
         return 16
-    major, minor = torch.cuda.get_device_capability(device_id)
-    return 4 if (major, minor) in ((8, 0), (9, 0)) or major == 10 else 16
+    return 4 if has_jpeg_decoder(torch.cuda.get_device_capability(device_id)) else 16
 
 
 def best_hw_decoder_load(decoding: Decoding, source: Source) -> Decoding:

@@ -14,14 +14,16 @@ NAME = PACKAGE.name
 
 # The higher may import the lower, and its own level.
 LEVELS = {
-    "cli": 5,
+    "cli": 6,
+    "bench": 5, "doctor": 5,
     "data": 4, "resume": 4, "classifier": 4, "callbacks": 4,
     "loader": 3, "augment": 3, "bad_images": 3, "finish": 3, "hw_decoder": 3, "prepare": 3,
     "compat": 3,
     "pipeline": 2, "ops": 2, "plan": 2, "sources": 2,
     "recipe": 1, "cuda_queues": 1, "arguments": 1, "devices": 1,
 }  # fmt: skip
-DOORS = {"nvidia.dali": {"pipeline"}, "timm": {"classifier"}, "torchmetrics": {"classifier"}}
+# `bench` measures beside others, and imports them only there and then (tests/bench).
+DOORS = {"nvidia.dali": {"pipeline", "bench"}, "timm": {"classifier", "bench"}, "torchmetrics": {"classifier"}}
 ALONE = {"ops": {"torch"}, "recipe": set(), "cuda_queues": {"torch"}}
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

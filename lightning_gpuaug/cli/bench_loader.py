@@ -176,7 +176,9 @@ def _draw(found: dict[str, Any], path: Path) -> None:
     best = found.get("best")
     bars: dict[bool, list[Bar]] = {False: [], True: []}
     for row in found["rows"]:
-        stands_out = row["kind"] in ("loader", "stage") or (best is not None and all(row[name] == best[name] for name in best))
+        stands_out = row["kind"] in ("loader", "stage") or (
+            best is not None and all(row[name] == best[name] for name in best)
+        )
         bar = Bar(row["what"], row["img_per_s"], f"{row['img_per_s']:,.0f}", stands_out)
         bars[row["kind"] == "stage"].append(bar)
     panels = [Panel(bars[False], "images per second, more is better")]

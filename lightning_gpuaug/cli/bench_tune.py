@@ -43,10 +43,12 @@ def tuned(
     Raises:
         UsageError: the overlay's file is something else.
     """
+    import torch
+
     from lightning_gpuaug.bench import tune
     from lightning_gpuaug.bench.loader import described
     from lightning_gpuaug.bench.report import document
-    from lightning_gpuaug.hw_decoder import threads_enough
+    from lightning_gpuaug.devices import has_jpeg_decoder
 
     path = Path(config.overlay)
     if path.exists() and not path.read_text(errors="replace").startswith(f"# {_TITLE}"):
@@ -55,7 +57,7 @@ def tuned(
     _, settings = described(data)
     decoding = data.train_dataloader().decoding
     start = tune.Settings(decoding.device, decoding.hw_decoder_load, decoding.num_threads, decoding.prefetch)
-    hardware = device.type == "cuda" and threads_enough(device.index) < 16
+    hardware = device.type == "cuda" and has_jpeg_decoder(torch.cuda.get_device_capability(device))
     values = tune.axes(start, device.type == "cuda", hardware, len(os.sched_getaffinity(0)))
     seconds = min(config.seconds, config.budget / 20)
     with progress_bar(sum(map(len, values.values())) + 2 * _TURNS) as doing:
