@@ -11,5 +11,10 @@ import sys
 
 from lightning_gpuaug.cli import bench_augment
 
+
+def main() -> int:
+    return bench_augment.main(sys.argv[1:])
+
+
 if __name__ == "__main__":
-    sys.exit(bench_augment.main(sys.argv[1:]))
+    sys.exit(main())

@@ -115,8 +115,8 @@ PEERS: dict[str, Callable[[Bench], None]] = {
 def measure(name: str, bench: Bench) -> str | None:
     """Measure a peer; why there is no figure, or None. Another library's failure must not lose our figures."""
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # of their own deprecated parts, which are not the user's
+        with warnings.catch_warnings(record=True):  # of their own deprecated parts, which are not the user's
+            warnings.simplefilter("ignore")
             PEERS[name](bench)
     except ImportError as error:
         return f"not installed ({error})"

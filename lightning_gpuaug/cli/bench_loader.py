@@ -80,8 +80,7 @@ def training_module(parser: DataParser, config: Namespace) -> ImageDataModule:
     if arguments.get("train") is None:
         if config.get("config"):
             raise UsageError("no training data: give --data.train a folder of class folders")
-        batch = arguments.get("batch_size", 64)
-        length = min(4096, max(512, 8 * batch))
+        length = made_up_images(arguments.get("batch_size", 64))
         arguments["train"] = Namespace(  # type: ignore[no-untyped-call]
             class_path="lightning_gpuaug.sources.synthetic.Synthetic",
             init_args=Namespace(length=length),  # type: ignore[no-untyped-call]
@@ -96,6 +95,11 @@ def training_module(parser: DataParser, config: Namespace) -> ImageDataModule:
     if data.seed is None and isinstance(seed, int) and not isinstance(seed, bool):
         data.seed = seed
     return data
+
+
+def made_up_images(batch_size: int) -> int:
+    """How many JPEGs to make up where there is no data: some batches of them."""
+    return min(4096, max(512, 8 * batch_size))
 
 
 def run(parser: DataParser, config: Namespace, say: Lines) -> None:

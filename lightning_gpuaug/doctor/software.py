@@ -34,7 +34,7 @@ def check_driver(driver: Driver) -> Finding:
         return note(
             "driver",
             f"{found}, divided (MIG)",
-            "an instance has its share of the JPEG engines: measure with gpuaug bench",
+            "an instance has a share of the JPEG engines: measure with gpuaug bench",
         )
     return ok("driver", found)
 
@@ -59,12 +59,11 @@ def check_torch(version: str, built_for: str | None, available: bool, count: int
     if not driver.cards:
         return ok("torch", found)
     if built_for is None:
-        major = driver.cuda[0]
         return problem(
             "torch",
             f"{found}, and there is a GPU",
-            f"install a CUDA build: pip install torch --index-url https://download.pytorch.org/whl/cu{major}X "
-            "(https://pytorch.org/get-started lists them)",
+            "install a CUDA build: pip install torch --index-url https://download.pytorch.org/whl/"
+            f"{'cu130' if driver.cuda[0] >= 13 else 'cu126'}",
         )
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible is not None and visible.strip() in ("", "-1", "NoDevFiles"):
@@ -132,7 +131,7 @@ def check_native(info: Mapping[str, str | None], driver: Driver) -> Finding:
             return problem(
                 "native ops",
                 f"{found}, no CUDA library: {info['cuda_missing']}",
-                "install the CUDA toolkit (nvcc), then pip install . again; GPUAUG_CUDA=1 makes a missing nvcc an error",
+                "install the CUDA toolkit (nvcc), then pip install . again (GPUAUG_CUDA=1 insists on it)",
             )
         return ok("native ops", found)
     archs = info["cuda_archs"] or ""
