@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -81,17 +83,25 @@ def check_decoding(found: Decoded) -> Finding:
 
 
 def _measure(listing: str | None, device: str, seconds: float) -> dict[str, object]:
-    from lightning_gpuaug import FileList, ImageDataModule, Synthetic
+    """What a training data module does, without importing Lightning."""
+    from lightning_gpuaug.devices import torch_device
+    from lightning_gpuaug.finish import Output
+    from lightning_gpuaug.hw_decoder import threads_enough
+    from lightning_gpuaug.loader import Loader
+    from lightning_gpuaug.pipeline import Decoding
+    from lightning_gpuaug.plan import Plan
+    from lightning_gpuaug.recipe import TrainRecipe
+    from lightning_gpuaug.sources import FileList, Synthetic
 
     source = FileList(listing) if listing is not None else Synthetic(length=4 * _BATCH)
-    batch = min(_BATCH, len(source))
-    data = ImageDataModule(
-        train=source, batch_size=batch, image_size=_SIZE, decode="gpu" if device == "cuda" else "cpu",
-        on_bad_image="substitute", hw_decoder_load=1.0,
-    )  # fmt: skip
-    data.setup_for(device)
-    loader = data.train_dataloader()
-    batches = (batch for _ in iter(int, 1) for batch in loader)
+    there = torch_device(device)
+    gpu = there.type == "cuda"
+    threads = min(threads_enough(there.index) if gpu else 16, len(os.sched_getaffinity(0)))
+    plan = Plan(len(source), min(_BATCH, len(source)), shuffle=True, drop_last=True)
+    # One row more than the smallest batch: see plan.py on batches of one.
+    decoding = Decoding(TrainRecipe(), _SIZE, max(2, plan.batch_size), "gpu" if gpu else "cpu", there.index, threads)
+    loader = Loader(source, plan, decoding, Output(there), on_bad_image="substitute")
+    batches = itertools.chain.from_iterable(itertools.repeat(loader))
     for _ in range(4):
         next(batches)
     begin, count = time.perf_counter(), 0
@@ -100,8 +110,8 @@ def _measure(listing: str | None, device: str, seconds: float) -> dict[str, obje
         count += len(images)
     images[0, 0, 0, 0].item()  # waits for the GPU
     rate = count / (time.perf_counter() - begin)
-    bad = sorted(data.bad_images)
-    data.teardown("doctor")
+    bad = sorted(source.paths[index] for index in loader.bad.reasons)
+    loader.close()
     return {"img_per_s": rate, "bad": bad}
 
 
