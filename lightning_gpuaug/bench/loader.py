@@ -13,6 +13,7 @@ import numpy as np
 import torch
 
 from lightning_gpuaug.bench.loader_peers import PEERS, Step, Work, cycle
+from lightning_gpuaug.bench.loader_stages import reads_files
 from lightning_gpuaug.bench.timing import images_per_second
 from lightning_gpuaug.data import ImageDataModule
 from lightning_gpuaug.loader import Loader
@@ -78,6 +79,7 @@ def compare(
     seconds: float,
     rounds: int,
     doing: Callable[[str], None] = lambda what: None,
+    told: Callable[[str, float], None] = lambda what, rate: None,
 ) -> tuple[dict[str, Rate], dict[str, str]]:
     """Measure ours and the others in turns: what disturbs the machine for a while disturbs all of them.
 
@@ -88,22 +90,28 @@ def compare(
         seconds: of each measurement.
         rounds: how often each is measured.
         doing: told what comes next.
+        told: told each rate as it comes.
 
     Returns:
         The rates by name, `OURS` first, and for each peer that has none the reason.
     """
-    work = work_of(data.train_dataloader(), workers)
+    loader = data.train_dataloader()
     found: dict[str, list[float]] = {name: [] for name in (OURS, *peers)}
     missing: dict[str, str] = {}
+    if not reads_files(loader.source):
+        missing = dict.fromkeys(peers, "reads files, and this data comes in records")
+        peers = []
+    work = work_of(loader, workers) if peers else None
     for number in range(rounds):
         for name in found:
             doing(f"{name}, round {number + 1} of {rounds}")
             if name in missing:
                 continue
             try:
-                with ours(data) if name == OURS else PEERS[name](work) as step:
+                with ours(data) if name == OURS or work is None else PEERS[name](work) as step:
                     warm_up = _WARM_UP if name in (OURS, "dali") else max(4, 2 * workers)
-                    found[name].append(images_per_second(step, work.batch_size, seconds, warm_up))
+                    found[name].append(images_per_second(step, loader.plan.batch_size, seconds, warm_up))
+                    told(name, found[name][-1])
             except ImportError as error:
                 missing[name] = f"not installed ({error})"
             except Exception as error:  # another library's failure must not lose our figures

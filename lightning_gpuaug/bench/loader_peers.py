@@ -172,8 +172,8 @@ PEERS: dict[str, Callable[[Work], AbstractContextManager[Step]]] = {
 """Name on the command line to loader."""
 
 
-def described(name: str, work: Work) -> str:
+def described(name: str, workers: int, threads: int) -> str:
     """A peer's line in the table."""
     if name == "dali":
-        return f"raw DALI reader, {work.threads} threads, uint8"
-    return f"{'torchvision DataLoader' if name == 'torchvision' else 'timm loader'}, {work.workers} workers"
+        return f"raw DALI reader, {threads} threads, uint8"
+    return f"{'torchvision DataLoader' if name == 'torchvision' else 'timm loader'}, {workers} workers"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
@@ -23,6 +24,7 @@ from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.pipeline import Decoded, DecodePipeline, Decoding, path_bytes
 from lightning_gpuaug.prepare import Prepared, Preparer
 from lightning_gpuaug.recipe import TrainRecipe
+from lightning_gpuaug.sources import Source
 
 READ, DECODE, RESIZE = "read", "read, decode", "read, decode, resize"
 PREPARE, FINISH = "prepare, alone (host)", "finish, alone"
@@ -34,8 +36,8 @@ _BATCHES = 16
 
 def stage_rates(
     loader: Loader, seconds: float, doing: Callable[[str], None] = lambda stage: None
-) -> Iterator[tuple[str, float]]:
-    """(stage, images per second) of a training loader over files.
+) -> Iterator[tuple[str, float | str]]:
+    """(stage, images per second) of a training loader; a stage that cannot be measured by itself says why instead.
 
     Args:
         loader: its source, plan, decoding and output say what the stages do; it is not run itself.
@@ -48,7 +50,10 @@ def stage_rates(
         (FINISH, bench.finish),
     ):  # fmt: skip
         doing(name)
-        yield name, measure()
+        try:
+            yield name, measure()
+        except (RuntimeError, ValueError) as error:  # a bad image, a recipe whose steps cannot be told apart
+            yield name, f"{type(error).__name__}: {next(iter(str(error).splitlines()), '')}"
 
 
 class _Stages:
@@ -74,8 +79,12 @@ class _Stages:
         return self._rate(step)
 
     def read(self) -> float:
+        if not reads_files(self._loader.source):
+            raise ValueError("records are read by a reader of their own")
         pipe = _read_pipeline(self._decoding)
-        paths = itertools.cycle([path_bytes(batch.request.paths) for batch in self._batches])
+        names = np.array([os.fsencode(path) for path in self._loader.source.paths])
+        width = names.dtype.itemsize + 1  # so that every name ends in a zero
+        paths = itertools.cycle([path_bytes(names[indices].astype(f"S{width}")) for indices in self._indices])
 
         def start() -> None:
             pipe.feed_input("paths", next(paths))
@@ -185,6 +194,11 @@ def _read_pipeline(decoding: Decoding) -> Any:
         pipe.set_outputs(fn.io.file.read(paths, dont_use_mmap=True))
     pipe.build()
     return pipe
+
+
+def reads_files(source: Source) -> bool:
+    """Whether the images of a source are files of their own."""
+    return getattr(source, "feed", "paths") == "paths"
 
 
 def _on(device: torch.device) -> AbstractContextManager[object]:

@@ -5,14 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 from dataclasses import asdict
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_gpuaug.cli.bench_output import Lines, add_output_options, at_least, progress_bar
 from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, UsageError, message_to_user_behind, report
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from lightning_gpuaug.bench.augment import Bench, Row
     from lightning_gpuaug.bench.environment import Environment
 
@@ -91,7 +90,7 @@ def run(options: argparse.Namespace, say: Lines) -> None:
     found = document(title, facts, settings, [asdict(row) for row in bench.rows])
     say.publish(found | {"factors": augment.factors(bench.rows), "missing": missing})
     if options.chart is not None:
-        _draw(bench, facts, options.chart)
+        _draw(bench, facts, Path(options.chart))
         say(f"wrote {options.chart}")
 
 

@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_gpuaug.cli.bench_output import Lines, progress_bar
+from lightning_gpuaug.cli.bench_output import Lines, add_output_options, progress_bar
 from lightning_gpuaug.cli.bench_tune import tuned
 from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, UsageError, message_to_user_behind, report
 
@@ -43,11 +43,7 @@ def _parser() -> DataParser:
     parser.add_argument("--tune", action="store_true", help="search better settings, and only that")
     parser.add_argument("--budget", type=float, default=120.0, help="seconds that --tune may take")
     parser.add_argument("--overlay", type=str, default="tuned.yaml", help="the file that --tune writes")
-    parser.add_argument(
-        "--json", nargs="?", const="-", metavar="PATH",
-        help="write the result as JSON to PATH; without PATH to stdout, and nothing else there",
-    )  # fmt: skip
-    parser.add_argument("--chart", type=str, metavar="PATH", help="draw a bar chart into this PNG")
+    add_output_options(parser)
     return parser
 
 
@@ -123,7 +119,7 @@ def run(parser: DataParser, config: Namespace, say: Lines) -> None:
 
 
 def _measure(data: ImageDataModule, config: Namespace, facts: Environment, say: Lines) -> dict[str, Any]:
-    from lightning_gpuaug.bench.loader import OURS, compare, described, work_of
+    from lightning_gpuaug.bench.loader import OURS, compare, described
     from lightning_gpuaug.bench.loader_peers import described as peer_line
     from lightning_gpuaug.bench.loader_stages import STAGES, bounded_by, stage_rates
     from lightning_gpuaug.bench.report import document, table
@@ -133,30 +129,41 @@ def _measure(data: ImageDataModule, config: Namespace, facts: Environment, say: 
     loader = data.train_dataloader()
     stages: dict[str, list[float]] = {}
     of_stages = 0 if config.no_stages else len(STAGES)
+    without: dict[str, str] = {}
+
+    def told(name: str, rate: float) -> None:
+        say(f"{name:24} {rate:12,.0f} img/s")
+
     with progress_bar((1 + len(config.peers) + of_stages) * config.rounds) as doing:
         rates, missing = compare(
-            data, config.peers, workers=workers, seconds=config.seconds, rounds=config.rounds, doing=doing
+            data, config.peers, workers=workers, seconds=config.seconds, rounds=config.rounds, doing=doing, told=told
         )
         for _ in range(config.rounds if of_stages else 0):
-            for name, rate in stage_rates(loader, config.seconds, doing):
-                stages.setdefault(name, []).append(rate)
+            for name, found in stage_rates(loader, config.seconds, doing):
+                if isinstance(found, str):
+                    without[name] = found
+                else:
+                    stages.setdefault(name, []).append(found)
+                    told(name, found)
     base = rates[OURS].median
-    work = work_of(data.train_dataloader(), workers)
+    lines = {name: peer_line(name, workers, loader.decoding.num_threads) for name in rates if name != OURS}
     rows: list[dict[str, Any]] = []
-    for name, rounds in [*((name, found.rounds) for name, found in rates.items()), *stages.items()]:
-        rate = statistics.median(rounds)
+    for name, rounds in [*((name, rate.rounds) for name, rate in rates.items()), *stages.items()]:
+        middle = statistics.median(rounds)
         rows.append(
             {
-                "what": own if name == OURS else name if name in stages else peer_line(name, work),
+                "what": own if name == OURS else lines.get(name, name),
                 "kind": "loader" if name == OURS else "stage" if name in stages else "peer",
-                "img_per_s": rate,
+                "img_per_s": middle,
                 "rounds": list(rounds),
-                "ours_over_this": base / rate,
+                "ours_over_this": base / middle,
             }
         )
+    missing |= {name: reason for name, reason in without.items() if name not in stages}
+    shape = "RandomResizedCrop" if data.train_recipe.crop is not None else "resize"
     title = (
-        f"Loading {settings['images']:,} images, RandomResizedCrop {settings['image_size']}, batch "
-        f"{settings['batch_size']}, to {settings['device']}"
+        f"Loading {settings['images']:,} images, {shape} {settings['image_size']}, batch {settings['batch_size']}, "
+        f"to {settings['device']}"
     )
     cells = [
         [row["what"], row["img_per_s"], min(row["rounds"]), max(row["rounds"]), f"{row['ours_over_this']:.2f} x"]
@@ -165,7 +172,7 @@ def _measure(data: ImageDataModule, config: Namespace, facts: Environment, say: 
     say(f"\n{title}\n{table(['', 'img/s', 'least', 'most', 'ours / this'], cells)}")
     for name, reason in missing.items():
         say(f"{name}: {reason}")
-    bound = bounded_by(base, {name: statistics.median(found) for name, found in stages.items()}) if stages else None
+    bound = bounded_by(base, {name: statistics.median(rounds) for name, rounds in stages.items()}) if stages else None
     if bound is not None:
         say(bound)
     if data.train_recipe.needs_program and len(rates) > 1:

@@ -7,7 +7,6 @@ import json
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 from typing import Any, Protocol
 
 STDOUT = "-"
@@ -26,7 +25,7 @@ def add_output_options(parser: argparse.ArgumentParser) -> None:
         "--json", nargs="?", const=STDOUT, metavar="PATH",
         help="write the result as JSON to PATH; without PATH to stdout, and nothing else there",
     )  # fmt: skip
-    parser.add_argument("--chart", type=Path, metavar="PATH", help="draw a bar chart into this PNG")
+    parser.add_argument("--chart", metavar="PATH", help="draw a bar chart into this PNG")
 
 
 def at_least(least: float, kind: type[int] | type[float]) -> Any:

@@ -12,11 +12,13 @@ import numpy as np
 import pytest
 import torch
 
-from lightning_gpuaug import ImageDataModule, Synthetic
+from lightning_gpuaug import ImageDataModule, ImageFolder, Synthetic
 from lightning_gpuaug.bench import loader as bench
+from lightning_gpuaug.bench import loader_stages
 from lightning_gpuaug.bench.loader_peers import PEERS, Step, Work, cycle
 from lightning_gpuaug.bench.loader_stages import DECODE, FINISH, PREPARE, READ, RESIZE, STAGES, bounded_by, stage_rates
 from lightning_gpuaug.recipe import ColorJitter, RandomResizedCrop, TrainRecipe
+from lightning_gpuaug.sources import Source
 
 BATCH, SIZE = 4, 24
 RECIPES = {
@@ -31,9 +33,11 @@ def source() -> Synthetic:
 
 
 @contextmanager
-def module(source: Synthetic, recipe: TrainRecipe = RECIPES["plain"]) -> Iterator[ImageDataModule]:
+def module(
+    source: Source, recipe: TrainRecipe = RECIPES["plain"], batch_size: int = BATCH
+) -> Iterator[ImageDataModule]:
     data = ImageDataModule(
-        train=source, batch_size=BATCH, image_size=SIZE, num_threads=1, train_recipe=recipe, decode="cpu"
+        train=source, batch_size=batch_size, image_size=SIZE, num_threads=1, train_recipe=recipe, decode="cpu"
     )
     data.setup_for("cpu")
     try:
@@ -49,7 +53,6 @@ def test_every_stage_has_a_rate(source: Synthetic, recipe: str) -> None:
         rates = dict(stage_rates(data.train_dataloader(), 0.01, told.append))
     assert tuple(rates) == tuple(told) == STAGES
     assert all(rate > 0 for rate in rates.values())
-    assert rates[READ] > rates[DECODE]
 
 
 def test_the_packed_resize_is_a_stage_too(source: Synthetic) -> None:
@@ -158,3 +161,26 @@ def test_other_libraries_are_imported_only_when_they_are_measured() -> None:
             names += [node.module or ""] if isinstance(node, ast.ImportFrom) else []
             found = {name.split(".")[0] for name in names} & others
             assert not found or path.name == "chart.py", f"{path.name} imports {found}"
+
+
+def test_records_have_no_peers_and_no_reading_stage(source: Synthetic, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(bench, "reads_files", lambda source: False)
+    monkeypatch.setattr(loader_stages, "reads_files", lambda source: False)
+    with module(source) as data:
+        rates, missing = bench.compare(data, ["timm", "dali"], workers=0, seconds=0.01, rounds=1)
+        stages = dict(stage_rates(data.train_dataloader(), 0.01))
+    assert list(rates) == ["ours"]
+    assert set(missing) == {"timm", "dali"}
+    assert isinstance(stages.pop(READ), str)
+    assert all(isinstance(rate, float) for rate in stages.values())
+
+
+def test_a_stage_that_fails_says_why(tmp_path: Path) -> None:
+    for name in ("a", "b"):
+        (tmp_path / "c").mkdir(exist_ok=True)
+        (tmp_path / "c" / f"{name}.jpg").write_bytes(b"no image")
+    with module(ImageFolder(tmp_path), batch_size=2) as data:
+        stages = dict(stage_rates(data.train_dataloader(), 0.01))
+    assert isinstance(stages[DECODE], str)
+    assert stages[DECODE].startswith("DecodeError: ")
+    assert isinstance(stages[READ], float)

@@ -12,7 +12,9 @@ import yaml
 from lightning_gpuaug import Synthetic
 from lightning_gpuaug.cli import main
 
-pytestmark = pytest.mark.gpu
+# Lightning's own use of jsonargparse, as in tests/cli/conftest.py.
+_BESIDE_THE_POINT = r"ignore:(?s).*(deprecated in v4|JsonargparseDeprecationWarning|JSONARGPARSE_DEPRECATION_WARNINGS)"
+pytestmark = [pytest.mark.gpu, pytest.mark.filterwarnings(_BESIDE_THE_POINT)]
 
 
 @pytest.fixture(scope="module")
