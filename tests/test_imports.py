@@ -22,7 +22,7 @@ LEVELS = {
     "pipeline": 2, "ops": 2, "plan": 2, "sources": 2,
     "recipe": 1, "cuda_queues": 1, "arguments": 1, "devices": 1,
 }  # fmt: skip
-# `bench` measures beside others, and imports them only there and then (tests/bench).
+# `bench` measures beside others, and imports them in functions alone (tests/bench/test_loader_bench.py).
 DOORS = {"nvidia.dali": {"pipeline", "bench"}, "timm": {"classifier", "bench"}, "torchmetrics": {"classifier"}}
 ALONE = {"ops": {"torch"}, "recipe": set(), "cuda_queues": {"torch"}}
 

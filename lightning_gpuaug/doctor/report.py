@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from lightning_gpuaug.doctor.cards import Driver, driver
-from lightning_gpuaug.doctor.decode_test import check_decoding, decode_in_a_process
+from lightning_gpuaug.doctor.decoding import check_decoding, decode_in_a_process
 from lightning_gpuaug.doctor.finding import Finding, problem
 from lightning_gpuaug.doctor.host import check_host
 from lightning_gpuaug.doctor.software import check_software

@@ -12,7 +12,7 @@ from lightning_gpuaug.cli import main
 from lightning_gpuaug.cli.digits import DigitsTree
 from lightning_gpuaug.doctor import report
 from lightning_gpuaug.doctor.cards import Card, Driver
-from lightning_gpuaug.doctor.decode_test import Decoded
+from lightning_gpuaug.doctor.decoding import Decoded
 from lightning_gpuaug.doctor.finding import note, ok, problem
 
 

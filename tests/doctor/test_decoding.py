@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from lightning_gpuaug import Synthetic
-from lightning_gpuaug.doctor import decode_test
-from lightning_gpuaug.doctor.decode_test import Decoded, check_decoding, decode_in_a_process
+from lightning_gpuaug.doctor import decoding
+from lightning_gpuaug.doctor.decoding import Decoded, check_decoding, decode_in_a_process
 
 
 def test_images_a_second_and_a_bad_file(tmp_path: Any) -> None:
@@ -46,7 +46,7 @@ def test_a_hang_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(subprocess, "run", hang)
     assert "no result within 121 s" in decode_in_a_process([], "cpu", 1.0).error
-    monkeypatch.setattr(decode_test, "_START_UP", 9.0)
+    monkeypatch.setattr(decoding, "_START_UP", 9.0)
     assert "no result within 10 s" in decode_in_a_process([], "cpu", 1.0).error
 
 
