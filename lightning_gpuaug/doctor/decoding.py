@@ -84,6 +84,7 @@ def check_decoding(found: Decoded) -> Finding:
 
 def _measure(listing: str | None, device: str, seconds: float) -> dict[str, object]:
     """What a training data module does, without importing Lightning."""
+    from lightning_gpuaug.bench.timing import synchronize
     from lightning_gpuaug.devices import torch_device
     from lightning_gpuaug.finish import Output
     from lightning_gpuaug.hw_decoder import threads_enough
@@ -106,9 +107,9 @@ def _measure(listing: str | None, device: str, seconds: float) -> dict[str, obje
         next(batches)
     begin, count = time.perf_counter(), 0
     while time.perf_counter() - begin < seconds:
-        images, _ = next(batches)
-        count += len(images)
-    images[0, 0, 0, 0].item()  # waits for the GPU
+        _, targets = next(batches)
+        count += len(targets)
+    synchronize()
     rate = count / (time.perf_counter() - begin)
     bad = sorted(source.paths[index] for index in loader.bad.reasons)
     loader.close()
