@@ -34,9 +34,12 @@ lint: setup
 	if command -v clang-format >/dev/null; then clang-format --dry-run --Werror $(filter %.h %.cuh %.cpp %.cu,$(NATIVE_SOURCES)); \
 	else echo "clang-format is not installed: csrc/ not checked"; fi
 
-# What this machine can run; TRAIN=/data/train measures on your own JPEGs, which benchmarks/training.py needs.
+# What this machine can run; TRAIN=/data/train measures on your own JPEGs, which benchmarks/training.py needs. Documents
+# and charts are left in build/bench.
 bench: setup
-	$(BIN)/python -m benchmarks.loader $(if $(TRAIN),--train $(TRAIN))
+	$(BIN)/gpuaug bench loader $(if $(TRAIN),--data.train $(TRAIN)) --data.batch_size 256 --data.dtype bfloat16 \
+	  --json build/bench/loader.json --chart build/bench/loader.png
+	$(BIN)/gpuaug bench augment --json build/bench/augment.json --chart build/bench/augment.png
 	@if ! $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
 	  echo "benchmarks/normalize.py and benchmarks/training.py need a GPU: not run"; exit; \
 	fi; \

@@ -1,6 +1,6 @@
 """How long the normalize op takes on a GPU, beside a device copy of the same bytes and torch, in one run.
 
-    python benchmarks/normalize.py [--batch 256] [--size 224] [--json normalize.json]
+    python -m benchmarks.normalize [--batch 256] [--size 224] [--json normalize.json]
 
 CUDA events around every call, the queue filled ahead so that host time does not count, 30 warm-ups, median of 200 calls
 over rotating inputs and outputs that are larger than the L2 cache together.
@@ -10,11 +10,7 @@ from __future__ import annotations
 
 import argparse
 import json
-import platform
-import statistics
 import sys
-import time
-from collections import deque
 from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -22,11 +18,11 @@ from pathlib import Path
 import torch
 
 from lightning_gpuaug import ops
+from lightning_gpuaug.bench.environment import environment
+from lightning_gpuaug.bench.timing import BUFFERS, Timing, copy_timing, time_calls
 from lightning_gpuaug.ops import reference
-
-MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-WARM_UPS, CALLS, CALLS_AHEAD = 30, 200, 20
-BUFFERS = 4
+from lightning_gpuaug.recipe import IMAGENET_MEAN as MEAN
+from lightning_gpuaug.recipe import IMAGENET_STD as STD
 
 
 @dataclass(frozen=True)
@@ -44,44 +40,6 @@ class Row:
     @property
     def over_copy(self) -> float:
         return self.median_us / self.copy_us
-
-
-@dataclass(frozen=True)
-class Timing:
-    median_us: float
-    p10_us: float
-    p90_us: float
-    host_us: float
-
-
-def time_calls(call: Callable[[int], object]) -> Timing:
-    """Time `call(i)`. Results are kept for BUFFERS calls, so that outputs rotate through memory too."""
-    kept: deque[object] = deque(maxlen=BUFFERS)
-    for i in range(WARM_UPS):
-        kept.append(call(i))
-    torch.cuda.synchronize()
-    spans, host = [], []
-    for start in range(0, CALLS, CALLS_AHEAD):
-        events = [(torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True))
-                  for _ in range(CALLS_AHEAD)]  # fmt: skip
-        torch.cuda._sleep(20_000_000)  # about 10 ms: the calls below are queued before the first one runs
-        began = time.perf_counter()
-        for i, (before, after) in enumerate(events):
-            before.record()
-            kept.append(call(start + i))
-            after.record()
-        host.append((time.perf_counter() - began) / CALLS_AHEAD * 1e6)
-        torch.cuda.synchronize()
-        spans += [before.elapsed_time(after) * 1e3 for before, after in events]
-    deciles = statistics.quantiles(spans, n=10)
-    return Timing(statistics.median(spans), deciles[0], deciles[-1], statistics.median(host))
-
-
-def copy_timing(traffic: int) -> Timing:
-    """A device copy that reads and writes `traffic` bytes in all."""
-    sources = [torch.empty(traffic // 2, dtype=torch.uint8, device="cuda") for _ in range(BUFFERS)]
-    targets = [torch.empty_like(source) for source in sources]
-    return time_calls(lambda i: targets[i % BUFFERS].copy_(sources[i % BUFFERS]))
 
 
 def torch_normalize(
@@ -156,24 +114,6 @@ def print_row(row: Row) -> None:
           f"{row.copy_us:8.1f} {row.over_copy:8.2f}", flush=True)  # fmt: skip
 
 
-def environment(batch: int, size: int) -> dict[str, object]:
-    properties = torch.cuda.get_device_properties(0)
-    return {
-        "gpu": properties.name,
-        "compute_capability": f"{properties.major}.{properties.minor}",
-        "multiprocessors": properties.multi_processor_count,
-        "l2_bytes": properties.L2_cache_size,
-        "cpu": platform.processor() or platform.machine(),
-        "python": platform.python_version(),
-        "torch": torch.__version__,
-        "torch_cuda": torch.version.cuda,
-        "backend": ops.backend("cuda"),
-        "native": ops.build_info(),
-        "batch": batch,
-        "size": size,
-    }
-
-
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--batch", type=int, default=256, help="images a batch (default: 256)")
@@ -183,8 +123,8 @@ def main() -> int:
     if not torch.cuda.is_available():
         print("benchmarks/normalize.py needs a CUDA GPU; there is none here", file=sys.stderr)
         return 2
-    facts = environment(options.batch, options.size)
-    print(f"{facts['gpu']}, torch {facts['torch']} (CUDA {facts['torch_cuda']}), backend {facts['backend']}, "
+    facts = environment() | {"batch": options.batch, "size": options.size}
+    print(f"{facts['gpu']}, torch {facts['torch']} (CUDA {facts['cuda']}), backend {facts['backend']}, "
           f"({options.batch}, {options.size}, {options.size}, 3) uint8, µs a batch")  # fmt: skip
     print(f"{'':56} {'median':>8} {'p10':>8} {'p90':>8} {'host':>8} {'TB/s':>8} {'copy':>8} {'/copy':>8}")
     rows = run(options.batch, options.size)

@@ -22,6 +22,14 @@ def torch_device(device: str | torch.device) -> torch.device:
     return torch.device("cuda", index)
 
 
+def has_jpeg_decoder(capability: tuple[int, int]) -> bool:
+    """Whether GPUs of this compute capability decode JPEGs in hardware through nvJPEG.
+
+    8.0 (A100), 9.0 (Hopper) and 10.x (Blackwell data-centre GPUs); NVML lists JPEG engines of other cards too.
+    """
+    return capability in ((8, 0), (9, 0)) or capability[0] == 10
+
+
 def why_no_cuda() -> str:
     """Why batches cannot go to a CUDA device, or how they could."""
     if torch.version.cuda is None:

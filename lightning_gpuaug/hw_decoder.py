@@ -9,6 +9,7 @@ import time
 import numpy as np
 import torch
 
+from lightning_gpuaug.devices import has_jpeg_decoder
 from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Request
 from lightning_gpuaug.prepare import Preparer
 from lightning_gpuaug.sources import Source
@@ -39,8 +40,7 @@ def threads_enough(device_id: int | None) -> int:
 
 def has_jpeg_engines(device_id: int | None) -> bool:
     """Whether the GPU has a hardware JPEG decoder."""
-    major, minor = torch.cuda.get_device_capability(device_id)
-    return (major, minor) in ((8, 0), (9, 0)) or major == 10
+    return has_jpeg_decoder(torch.cuda.get_device_capability(device_id))
 
 
 def best_hw_decoder_load(decoding: Decoding, source: Source) -> Decoding:

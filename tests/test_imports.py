@@ -14,7 +14,8 @@ NAME = PACKAGE.name
 
 # The higher may import the lower, and its own level.
 LEVELS = {
-    "cli": 5,
+    "cli": 6,
+    "bench": 5, "doctor": 5,
     "data": 4, "resume": 4, "classifier": 4, "callbacks": 4,
     "tools": 4,
     "loader": 3, "augment": 3, "bad_images": 3, "finish": 3, "hw_decoder": 3, "prepare": 3,
@@ -22,7 +23,8 @@ LEVELS = {
     "pipeline": 2, "ops": 2, "plan": 2, "sources": 2, "grid": 2,
     "recipe": 1, "ranges": 1, "timings": 1, "cuda_queues": 1, "arguments": 1, "devices": 1,
 }  # fmt: skip
-DOORS = {"nvidia.dali": {"pipeline"}, "timm": {"classifier"}, "torchmetrics": {"classifier"}}
+# `bench` measures beside others, and imports them in functions alone (tests/bench/test_loader_bench.py).
+DOORS = {"nvidia.dali": {"pipeline", "bench"}, "timm": {"classifier", "bench"}, "torchmetrics": {"classifier"}}
 PEERS = {"cli/peers.py": {"timm"}}  # files that compare with a library may import it
 ALONE = {"ops": {"torch"}, "recipe": set(), "cuda_queues": {"torch"}, "ranges": {"torch"}}
 

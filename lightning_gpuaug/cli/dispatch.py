@@ -25,6 +25,8 @@ COMMANDS = {
     "audit": ("lightning_gpuaug.cli.audit", "prove that every sample comes exactly once, on any number of ranks"),
     "convert": ("lightning_gpuaug.cli.convert", "pack a folder of images into TFRecord or WebDataset shards"),
     "demo": ("lightning_gpuaug.cli.demo", "train on handwritten digits and show what the input pipeline did"),
+    "bench": ("lightning_gpuaug.cli.bench", "measure augmentation and loading here, beside other libraries; tune"),
+    "doctor": ("lightning_gpuaug.cli.doctor", "check this machine: drivers, versions, cores, storage, decoding"),
 }
 
 

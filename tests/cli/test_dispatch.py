@@ -34,7 +34,7 @@ def test_every_command_has_help_with_an_example(command: str, capsys: pytest.Cap
 
 @pytest.mark.parametrize("command", sorted(COMMANDS))
 def test_unknown_option_is_2(command: str, capsys: pytest.CaptureFixture[str]) -> None:
-    needed = {"index": ["x"], "scan": ["x"], "convert": ["x", "y", "--to=tfrecord"]}
+    needed = {"index": ["x"], "scan": ["x"], "convert": ["x", "y", "--to=tfrecord"], "bench": ["augment"]}
     training = ["--model.model=test_resnet"] if COMMANDS[command][0].endswith(".training") else []
     options = needed.get(command, training)
     assert main([command, *options, "--no_such_option=1"]) == 2

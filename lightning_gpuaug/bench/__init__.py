@@ -1,0 +1,1 @@
+"""What `gpuaug bench` measures: augmentation and loading, ours beside what else is installed, in one run."""
