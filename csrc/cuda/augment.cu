@@ -35,10 +35,23 @@ int threads_for(int64_t units) {
   return static_cast<int>(32 * std::max<int64_t>(4, (units + rounds - 1) / rounds));
 }
 
+// How programs may write the result. Each looks through all records for a sample that mixes it in.
+OutputValues values_of(const AugmentCall& call) {
+  constexpr int64_t kMostSamples = 512;
+  if (!call.channels_last || call.width % 4 != 0 || call.samples > kMostSamples) return OutputValues::kNone;
+  switch (call.out.scalar_type()) {
+    case ScalarType::Float: return OutputValues::kFloat;
+    case ScalarType::Half: return OutputValues::kHalf;
+    case ScalarType::BFloat16: return OutputValues::kBFloat16;
+    default: return OutputValues::kNone;
+  }
+}
+
 // The programs' results; an undefined pointer without programs.
 struct Scratch {
   std::optional<Tensor> memory;
   uint8_t* images = nullptr;
+  int32_t* ended = nullptr;  // a word a sample: whether its program wrote the result; undefined without a program
   int64_t stride = 0, bytes = 0;
 };
 
@@ -50,14 +63,21 @@ Scratch run_all_programs(const AugmentCall& call, cudaStream_t stream) {
   const int64_t tasks = call.samples * call.chains, blocks = tasks * parts;
   scratch.stride = round_up(kChannels * round_up(call.pixels(), 4), 16);
   scratch.bytes = tasks * scratch.stride;
-  const int64_t statistics_bytes = parts == 1 ? 0 : blocks * kStatisticsWords * static_cast<int64_t>(sizeof(uint32_t));
-  scratch.memory = torch::stable::empty({2 * scratch.bytes + statistics_bytes}, ScalarType::Byte, std::nullopt, call.x.device());
+  const int64_t statistics_words = parts == 1 ? 0 : blocks * kStatisticsWords;
+  scratch.memory = torch::stable::empty({2 * scratch.bytes + 4 * (statistics_words + call.samples)}, ScalarType::Byte,
+                                        std::nullopt, call.x.device());
   scratch.images = static_cast<uint8_t*>(scratch.memory->mutable_data_ptr());
+  uint32_t* const statistics = reinterpret_cast<uint32_t*>(scratch.images + 2 * scratch.bytes);
+  scratch.ended = reinterpret_cast<int32_t*>(statistics + statistics_words);
   const ProgramLaunch launch{call.x.const_data_ptr<uint8_t>(),
                              call.params.const_data_ptr<int32_t>(),
                              scratch.images,
                              scratch.images + scratch.bytes,
-                             reinterpret_cast<uint32_t*>(scratch.images + 2 * scratch.bytes),
+                             statistics,
+                             scratch.ended,
+                             call.out.mutable_data_ptr(),
+                             values_of(call),
+                             call.affine,
                              call.samples,
                              scratch.stride,
                              call.height,
@@ -117,6 +137,7 @@ Tensor augment(const Tensor& x, const Tensor& params, std::vector<double> mean, 
   FinishLaunch launch{{pixels, pixels + call.x.numel()},
                       {scratch.images, scratch.images + scratch.bytes},
                       call.params.const_data_ptr<int32_t>(),
+                      scratch.ended,
                       call.out.mutable_data_ptr(),
                       call.samples,
                       scratch.stride,

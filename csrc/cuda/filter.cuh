@@ -23,9 +23,9 @@ __device__ __forceinline__ void swap_pixels(Pixel& a, Pixel& b) {
 }
 
 // Rows are words. Filtered as the image lies in memory, then put in order: the filter is symmetrical.
-template <typename Through>
+template <typename Output, typename Through>
 __device__ __forceinline__ void sharpen_groups(const Image& image, float rest, const FastDivide& by_width, Part part,
-                                               uint8_t* out, const Through& through) {
+                                               const Output& out, const Through& through) {
   const int count = image.height * image.width, row_words = image.width / 4 * 3;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
 #pragma unroll 1
@@ -68,7 +68,7 @@ __device__ __forceinline__ void sharpen_groups(const Image& image, float rest, c
     }
     if (image.mirror_x) swap_pixels(p[0], p[3]), swap_pixels(p[1], p[2]);
     through(p);
-    store_group(out, first, p);
+    out.store_group(first, p);
   }
 }
 
@@ -116,9 +116,9 @@ __device__ __forceinline__ void finish_sums(const float (&sum)[12], Pixel (&p)[4
 }
 
 // One direction of the blur, rows being words. A thread's taps along the row come in groups too.
-template <typename Through>
+template <typename Output, typename Through>
 __device__ __forceinline__ void blur_rows(const Image& image, const SharedBlur& blur, const FastDivide& by_width, Part part,
-                                          uint8_t* out, const Through& through) {
+                                          const Output& out, const Through& through) {
   const int count = image.height * image.width, radius = blur.whole.radius;
   const int reach = (radius + 3) / 4 * 4;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -160,13 +160,13 @@ __device__ __forceinline__ void blur_rows(const Image& image, const SharedBlur& 
     Pixel p[4];
     finish_sums(sum, p);
     through(p);
-    store_group(out, first, p);
+    out.store_group(first, p);
   }
 }
 
 // Two rows a thread, which share most of their taps.
-template <typename Through>
-__device__ __forceinline__ void blur_columns(const Image& image, const SharedBlur& blur, int part, int parts, uint8_t* out,
+template <typename Output, typename Through>
+__device__ __forceinline__ void blur_columns(const Image& image, const SharedBlur& blur, int part, int parts, const Output& out,
                                              const Through& through) {
   const int groups = image.width / 4, items = (image.height + 1) / 2 * groups, each = (items + parts - 1) / parts;
   const int end = min((part + 1) * each, items), radius = blur.whole.radius;
@@ -190,11 +190,11 @@ __device__ __forceinline__ void blur_columns(const Image& image, const SharedBlu
     Pixel p[4];
     finish_sums(upper, p);
     through(p);
-    store_group(out, y * image.width + x, p);
+    out.store_group(y * image.width + x, p);
     if (y + 1 < image.height) {
       finish_sums(lower, p);
       through(p);
-      store_group(out, (y + 1) * image.width + x, p);
+      out.store_group((y + 1) * image.width + x, p);
     }
   }
 }

@@ -18,6 +18,7 @@ constexpr int kFinishBlocks = 6;  // a multiprocessor
 struct FinishLaunch {
   ByteRange x, scratch;  // scratch is empty without programs
   const int32_t* records;
+  const int32_t* ended;  // of samples with a program: whether it wrote the result
   void* out;
   int64_t samples, stride;  // stride of scratch images
   int height, width, chains;
@@ -464,7 +465,7 @@ __device__ __forceinline__ void make_tile(const Tile<T, kPlanar, kSide>& tile, c
 
 // A piece: kSide pixels, stored in three planes, where kPlanar; else kSide values as they lie.
 template <typename T, bool kPlanar, int kSide>
-__global__ void __launch_bounds__(kFinishThreads, kFinishBlocks) finish(const FinishLaunch launch) {
+__global__ void __launch_bounds__(kFinishThreads, kFinishBlocks) finish(const __grid_constant__ FinishLaunch launch) {
   __shared__ PixelSource mine, theirs;
   const int64_t sample = blockIdx.x / launch.tiles;
   const uint32_t index = static_cast<uint32_t>(blockIdx.x - sample * launch.tiles);
@@ -473,6 +474,7 @@ __global__ void __launch_bounds__(kFinishThreads, kFinishBlocks) finish(const Fi
   mix.blend = mix.cut = false;
   if constexpr (kSide >= 4) {
     const Glance glance(launch, sample);
+    if (glance.programmed && launch.ended && launch.ended[sample]) return;
     constexpr uint32_t kTile = kFinishSteps * kFinishThreads * kSide;
     const int first_row = static_cast<int>(launch.by_row(index * kTile));
     const int last_row = static_cast<int>(launch.by_row(min((index + 1) * kTile, tile.length) - 1));

@@ -6,14 +6,14 @@
 
 namespace gpuaug {
 
-// A warp of one image. Lies in shared memory for the points near the edges.
+// A warp of one image.
 struct WarpedImage {
   Image image;
   Warp warp;
 };
 
 template <Interpolation kInterpolation>
-__device__ __noinline__ uint32_t sampled_near_edge(const WarpedImage& from, int x, int y) {
+__device__ __noinline__ uint32_t sampled_slowly(const WarpedImage& from, int x, int y) {
   return packed(sampled<kInterpolation>(from.image, from.warp, source_of(from.warp, x, y)));
 }
 
@@ -34,12 +34,16 @@ struct Gather {
 
   __device__ __forceinline__ explicit Gather(const WarpedImage& from) : image(from.image), warp(from.warp), walker(from.image) {}
 
-  // Large enough for the loads of any point.
-  __device__ static bool fits(const Image& image) { return image.width >= 4 && image.height >= 4; }
+  // Whether the image is large enough for the loads of any point, and the warp is affine.
+  __device__ static bool fits(const WarpedImage& from) {
+    return from.image.width >= 4 && from.image.height >= 4 && !from.warp.perspective;
+  }
 
   // `edge` becomes true where the result does not hold.
   __device__ __forceinline__ Pixel operator()(int column, int row, bool& edge) const {
-    const Point p = source_of(warp, column, row);
+    Warp affine = warp;
+    affine.perspective = false;
+    const Point p = source_of(affine, column, row);
     if constexpr (kInterpolation == Interpolation::kNearest) {
       const int x = static_cast<int>(floorf(p.x)), y = static_cast<int>(floorf(p.y));
       const bool in = inside(image, x, y);

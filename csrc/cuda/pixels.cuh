@@ -123,18 +123,10 @@ __device__ __forceinline__ void for_groups(const Image& image, const FastDivide&
   }
 }
 
-// Stores a group, with up to three pixels beyond the image's last: scratch images have room for them.
-__device__ __forceinline__ void store_group(uint8_t* out, int first, const Pixel (&p)[4]) {
-  uint32_t* to = reinterpret_cast<uint32_t*>(out) + 3 * (first / 4);
-  to[0] = p[0].r | p[0].g << 8 | p[0].b << 16 | static_cast<uint32_t>(p[1].r) << 24;
-  to[1] = p[1].g | p[1].b << 8 | p[2].r << 16 | static_cast<uint32_t>(p[2].g) << 24;
-  to[2] = p[2].b | p[3].r << 8 | p[3].g << 16 | static_cast<uint32_t>(p[3].b) << 24;
-}
-
 // Calls gather(x, y, edge) -> Pixel, repair(x, y) -> Pixel where that says edge, and through(pixels) for all pixels of the
 // part, in strides, and stores what comes out.
-template <typename Gather, typename Repair, typename Through>
-__device__ __forceinline__ void for_strides(const Image& image, const FastDivide& by_width, Part part, uint8_t* out,
+template <typename Output, typename Gather, typename Repair, typename Through>
+__device__ __forceinline__ void for_strides(const Image& image, const FastDivide& by_width, Part part, const Output& out,
                                             const Gather& gather, const Repair& repair, const Through& through) {
   const int count = image.height * image.width;
   const int warp = threadIdx.x / 32, lane = threadIdx.x % 32, warps = blockDim.x / 32;
@@ -166,7 +158,7 @@ __device__ __forceinline__ void for_strides(const Image& image, const FastDivide
       const uint32_t low = __shfl_sync(kWholeWarp, mine, pixel), high = __shfl_sync(kWholeWarp, mine, min(pixel + 1, 31));
       const int start = kWarpPixels * unit + 32 * j;
       if (lane < 24 && start + pixel < count) {
-        reinterpret_cast<uint32_t*>(out)[3 * (start / 4) + lane] = low >> skew | high << (24 - skew);
+        out.store_word(3 * (start / 4) + lane, low >> skew | high << (24 - skew));
       }
     }
   }

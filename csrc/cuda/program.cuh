@@ -1,4 +1,5 @@
-// The programs of a batch on the device, from the batch into the samples' scratch images.
+// The programs of a batch on the device, from the batch into the samples' scratch images; or, where nothing but normalising
+// follows, into the result.
 //
 // A sample (or AugMix chain) is worked on by `parts` blocks of one thread block cluster, each with its part of the image:
 // small pieces, so that no card waits for the last few long programs. Between passes the image lies in one of two scratch
@@ -11,6 +12,7 @@
 #include "filter.cuh"
 #include "gather.cuh"
 #include "launch.h"
+#include "output.cuh"
 #include "pixels.cuh"
 
 namespace gpuaug {
@@ -24,7 +26,9 @@ struct ProgramShared {
   Ops ops;
   Passes passes;
   Stages stages;
-  WarpedImage warped;
+  WarpedImage from;  // of the pass under way
+  Pass pass;
+  FinalImage result;
   SharedBlur blur;
   uint32_t statistics[kStatisticsWords];  // sums, extremes or counts, of the part and then of the image
   uint32_t below[kStatisticsWords];
@@ -39,6 +43,10 @@ struct ProgramLaunch {
   uint8_t* scratch;      // [chain][sample], the results
   uint8_t* work;         // [sample][chain], between passes
   uint32_t* statistics;  // [block][kStatisticsWords]
+  int32_t* ended;        // [sample]: whether the program wrote the result itself
+  void* out;             // the result, where values says that programs may write it
+  OutputValues values;
+  ChannelAffine affine;
   int64_t samples, stride;  // stride of scratch images, a multiple of 16
   int height, width, chains, parts;
   FastDivide by_width;
@@ -261,82 +269,80 @@ struct Through {
 };
 
 template <Interpolation kInterpolation>
-__device__ __forceinline__ void run_warp(const ProgramLaunch& launch, Part part, uint8_t* out, ProgramShared& shared) {
-  const Gather<kInterpolation> gather(shared.warped);
+__device__ __forceinline__ void run_warp(const ProgramLaunch& launch, Part part, const Output& out, ProgramShared& shared) {
+  const Gather<kInterpolation> gather(shared.from);
   for_strides(gather.image, launch.by_width, part, out, gather,
-              [&](int x, int y) { return unpacked(sampled_near_edge<kInterpolation>(shared.warped, x, y)); }, Through(shared));
+              [&](int x, int y) { return unpacked(sampled_slowly<kInterpolation>(shared.from, x, y)); }, Through(shared));
 }
 
-// Any source of pixels, one at a time.
-template <typename Source>
-__device__ __forceinline__ void run_any(const ProgramLaunch& launch, const Image& image, const Source& source, Part part,
-                                        uint8_t* out, ProgramShared& shared) {
-  const auto gather = [&](int x, int y, bool& edge) {
-    edge = false;
-    return source(x, y);
-  };
-  for_strides(image, launch.by_width, part, out, gather, [](int, int) { return Pixel{0, 0, 0}; }, Through(shared));
-}
-
-__device__ __noinline__ void run_warp_of_small_image(const ProgramLaunch& launch, Part part, uint8_t* out,
-                                                     ProgramShared& shared) {
-  const WarpedImage& from = shared.warped;
-  const auto source = [&](int x, int y) {
-    switch (from.warp.interpolation) {
-      case Interpolation::kNearest: return unpacked(sampled_near_edge<Interpolation::kNearest>(from, x, y));
-      case Interpolation::kBilinear: return unpacked(sampled_near_edge<Interpolation::kBilinear>(from, x, y));
-      default: return unpacked(sampled_near_edge<Interpolation::kBicubic>(from, x, y));
-    }
-  };
-  run_any(launch, from.image, source, part, out, shared);
-}
-
-__device__ inline void run_pass(const ProgramLaunch& launch, const Pass& pass, const Image& image, Part part, uint8_t* out,
-                                ProgramShared& shared) {
-  switch (pass.kind) {
-    case kPassCopy: {
-      const Through through(shared);
-      for_groups(image, launch.by_width, part, [&](int first, Pixel (&p)[4]) {
-        through(p);
-        store_group(out, first, p);
-      });
-      break;
-    }
-    case kPassSharpness:
-      if (rows_are_words(image)) {
-        sharpen_groups(image, pass.op.number(0), launch.by_width, part, out, Through(shared));
-      } else {
-        run_any(launch, image, Sharpness{image, pass.op.number(0)}, part, out, shared);
-      }
-      break;
-    case kPassBlurRows:
-      if (rows_are_words(image)) {
-        blur_rows(image, shared.blur, launch.by_width, part, out, Through(shared));
-      } else {
-        run_any(launch, image, Blur<false>{image, &shared.blur.whole}, part, out, shared);
-      }
-      break;
-    case kPassBlurColumns:
-      if (rows_are_words(image)) {
-        blur_columns(image, shared.blur, part_index(launch), launch.parts, out, Through(shared));
-      } else {
-        run_any(launch, image, Blur<true>{image, &shared.blur.whole}, part, out, shared);
-      }
-      break;
-    default:
-      if (!Gather<Interpolation::kNearest>::fits(image)) {
-        run_warp_of_small_image(launch, part, out, shared);
-      } else if (shared.warped.warp.interpolation == Interpolation::kNearest) {
-        run_warp<Interpolation::kNearest>(launch, part, out, shared);
-      } else if (shared.warped.warp.interpolation == Interpolation::kBilinear) {
-        run_warp<Interpolation::kBilinear>(launch, part, out, shared);
-      } else {
-        run_warp<Interpolation::kBicubic>(launch, part, out, shared);
-      }
+__device__ __noinline__ uint32_t any_pixel(const ProgramShared& shared, int x, int y) {
+  const Image& image = shared.from.image;
+  switch (shared.pass.kind) {
+    case kPassSharpness: return packed(Sharpness{image, shared.pass.op.number(0)}(x, y));
+    case kPassBlurRows: return packed(Blur<false>{image, &shared.blur.whole}(x, y));
+    case kPassBlurColumns: return packed(Blur<true>{image, &shared.blur.whole}(x, y));
+    default: break;
+  }
+  switch (shared.from.warp.interpolation) {
+    case Interpolation::kNearest: return sampled_slowly<Interpolation::kNearest>(shared.from, x, y);
+    case Interpolation::kBilinear: return sampled_slowly<Interpolation::kBilinear>(shared.from, x, y);
+    default: return sampled_slowly<Interpolation::kBicubic>(shared.from, x, y);
   }
 }
 
-__global__ void __launch_bounds__(kMostProgramThreads, 4) run_programs(const ProgramLaunch launch) {
+// Any pass that looks at neighbours, a pixel at a time: for the shapes that the others do not take.
+__device__ __forceinline__ void run_slowly(const ProgramLaunch& launch, Part part, const Output& out, ProgramShared& shared) {
+  const auto nothing = [](int, int, bool& edge) {
+    edge = true;
+    return Pixel{0, 0, 0};
+  };
+  for_strides(shared.from.image, launch.by_width, part, out, nothing,
+              [&](int x, int y) { return unpacked(any_pixel(shared, x, y)); }, Through(shared));
+}
+
+__device__ __forceinline__ void run_pass(const ProgramLaunch& launch, Part part, const Output& out, ProgramShared& shared) {
+  const Image image = shared.from.image;
+  const PassKind kind = shared.pass.kind;
+  if (kind == kPassCopy) {
+    const Through through(shared);
+    for_groups(image, launch.by_width, part, [&](int first, Pixel (&p)[4]) {
+      through(p);
+      out.store_group(first, p);
+    });
+  } else if (kind == kPassWarp && Gather<Interpolation::kNearest>::fits(shared.from)) {
+    switch (shared.from.warp.interpolation) {
+      case Interpolation::kNearest: return run_warp<Interpolation::kNearest>(launch, part, out, shared);
+      case Interpolation::kBilinear: return run_warp<Interpolation::kBilinear>(launch, part, out, shared);
+      default: return run_warp<Interpolation::kBicubic>(launch, part, out, shared);
+    }
+  } else if (kind != kPassWarp && rows_are_words(image)) {
+    switch (kind) {
+      case kPassSharpness:
+        return sharpen_groups(image, shared.pass.op.number(0), launch.by_width, part, out, Through(shared));
+      case kPassBlurRows: return blur_rows(image, shared.blur, launch.by_width, part, out, Through(shared));
+      default: return blur_columns(image, shared.blur, part_index(launch), launch.parts, out, Through(shared));
+    }
+  } else {
+    run_slowly(launch, part, out, shared);
+  }
+}
+
+// Whether the sample's last pass may write the result itself: nothing follows but normalising, nobody else mixes it in, and
+// the result has the form that Output stores. By the whole block.
+__device__ __forceinline__ bool ends_here(const ProgramLaunch& launch, int64_t sample, const int32_t* record) {
+  constexpr int32_t kMixes = kFlagMixUp | kFlagCutMix;
+  bool stays = false;
+  if (launch.values != OutputValues::kNone) {
+    for (int64_t other = threadIdx.x; other < launch.samples; other += blockDim.x) {
+      const int32_t* theirs = launch.records + other * kRecordWords;
+      stays = stays || (theirs[kWordPartner] == sample && (theirs[kWordFlags] & kMixes));
+    }
+  }
+  return !__syncthreads_or(stays) && launch.values != OutputValues::kNone && record[kWordChains] <= 0 &&
+         !(record[kWordFlags] & (kMixes | kFlagEraseConstant | kFlagEraseNoise));
+}
+
+__global__ void __launch_bounds__(kMostProgramThreads, 4) run_programs(const __grid_constant__ ProgramLaunch launch) {
   extern __shared__ __align__(16) uint8_t dynamic_shared[];
   ProgramShared& shared = *reinterpret_cast<ProgramShared*>(dynamic_shared);
 
@@ -357,7 +363,11 @@ __global__ void __launch_bounds__(kMostProgramThreads, 4) run_programs(const Pro
     read_ops(record, chain, chains > 0, shared.ops);
     plan_passes(shared.ops, shared.passes);
   }
-  __syncthreads();
+  const bool direct = ends_here(launch, sample, record);  // with a barrier
+  if (threadIdx.x == 0) {
+    if (part_index(launch) == 0 && chain == 0) launch.ended[sample] = direct;
+    shared.result.set(launch.values, launch.out, sample * kChannels * launch.height * launch.width, launch.affine);
+  }
 
   const Part part = part_of(launch);
   uint8_t* const result = launch.scratch + (chain * launch.samples + sample) * launch.stride;
@@ -369,15 +379,17 @@ __global__ void __launch_bounds__(kMostProgramThreads, 4) run_programs(const Pro
     if (k > 0) {
       image = {shared.passes.source[k] == kInWork ? work : result, launch.height, launch.width, false, false};
     }
-    uint8_t* const out = shared.passes.source[k + 1] == kInWork ? work : result;
     if (threadIdx.x == 0) plan_stages(shared.ops, pass, shared.stages);
-    if (threadIdx.x == 32 && pass.kind == kPassWarp) {
-      shared.warped = {image, warp_of(pass.op, record[kWordFill], image.height, image.width)};
+    if (threadIdx.x == 32) {
+      shared.pass = pass;
+      shared.from.image = image;
+      if (pass.kind == kPassWarp) shared.from.warp = warp_of(pass.op, record[kWordFill], image.height, image.width);
     }
     if (threadIdx.x / 32 == 2 && (pass.kind == kPassBlurRows || pass.kind == kPassBlurColumns)) shared.blur.make(pass.op);
     build_tables(launch, pass, image, part, shared);
     __syncthreads();
-    run_pass(launch, pass, image, part, out, shared);
+    const Output out = {shared.passes.source[k + 1] == kInWork ? work : result, direct && k + 1 == passes, shared.result};
+    run_pass(launch, part, out, shared);
     if (k + 1 < passes) sync_parts();
   }
 }
