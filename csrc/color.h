@@ -10,9 +10,13 @@ struct Pixel {
   int r, g, b;
 };
 
-// Within low..high; NaN is low. Comparisons, because hosts call a function for fminf.
+// Within low..high; NaN is low. Comparisons on the host, which would call a function for fminf; a device has instructions.
 GPUAUG_HOST_DEVICE float limited(float value, float low, float high) {
+#if defined(__CUDA_ARCH__)
+  return fminf(fmaxf(value, low), high);
+#else
   return value > low ? (value < high ? value : high) : low;
+#endif
 }
 
 // Truncates to 0..255.
@@ -91,15 +95,22 @@ GPUAUG_HOST_DEVICE int table_entry(const Op& op, const Statistics& statistics, i
   }
 }
 
+// value / 255.0f for whole numbers of 0..255, without a division.
+GPUAUG_HOST_DEVICE float share_of_255(int value) {
+  const float whole = static_cast<float>(value), inverse = 1.0f / 255.0f;
+  const float near = whole * inverse;
+  return fmaf(fmaf(-255.0f, near, whole), inverse, near);
+}
+
 // Hue turned by a share of the circle, as torchvision does it: through HSV in float32.
 GPUAUG_HOST_DEVICE Pixel turned_hue(Pixel p, float turn) {
-  const float r = static_cast<float>(p.r) / 255.0f, g = static_cast<float>(p.g) / 255.0f,
-              b = static_cast<float>(p.b) / 255.0f;
+  const float r = share_of_255(p.r), g = share_of_255(p.g), b = share_of_255(p.b);
   const float high = r > g ? (r > b ? r : b) : (g > b ? g : b), low = r < g ? (r < b ? r : b) : (g < b ? g : b);
   const bool gray = high == low;
   const float range = gray ? 1.0f : high - low;
   const float saturation = gray ? 0.0f : (high - low) / high;
-  const float rc = (high - r) / range, gc = (high - g) / range, bc = (high - b) / range;
+  const float inverse = 1.0f / range;
+  const float rc = (high - r) * inverse, gc = (high - g) * inverse, bc = (high - b) * inverse;
   float hue = high == r ? bc - gc : high == g ? rc + 2.0f - bc : gc + 4.0f - rc;
   hue = hue * (1.0f / 6.0f) + 1.0f;
   hue = hue - floorf(hue) + turn;

@@ -13,10 +13,12 @@ namespace gpuaug {
 
 constexpr int kFinishThreads = 192;  // a multiple of 3: a thread meets the same channel order in each of its pieces
 constexpr int kFinishSteps = 4;
+constexpr int kFinishBlocks = 6;  // a multiprocessor
 
 struct FinishLaunch {
   ByteRange x, scratch;  // scratch is empty without programs
   const int32_t* records;
+  const int32_t* ended;  // of samples with a program: whether it wrote the result
   void* out;
   int64_t samples, stride;  // stride of scratch images
   int height, width, chains;
@@ -109,25 +111,33 @@ struct PhasedAffine {
   }
 };
 
-__device__ __noinline__ float noise_at(const int32_t* record, uint32_t pixel, int channel) {
-  const Noise noise = noise_of_pixel(record, pixel);
-  return channel == 0 ? noise.channel[0] : channel == 1 ? noise.channel[1] : noise.channel[2];
-}
+__device__ __noinline__ Noise noise_at(const int32_t* record, uint32_t pixel) { return noise_of_pixel(record, pixel); }
 
 template <int kCount>
 __device__ __forceinline__ void erase_values(const FinishLaunch& launch, const PixelSource& source, int y, int offset,
                                              int phase, float (&values)[kCount]) {
-  const int first = 3 * source.erase.where.left, last = 3 * source.erase.where.right;
+  const Erase& erase = source.erase;
+  const int first = 3 * erase.where.left, last = 3 * erase.where.right;
+  if (erase.mode == EraseMode::kConstant) {
 #pragma unroll
-  for (int j = 0; j < kCount; ++j) {
-    const int value = offset + j;
-    if (value < first || value >= last) continue;
-    const int channel = (phase + j) % 3;
-    if (source.erase.mode == EraseMode::kConstant) {
-      values[j] = source.erase.value[channel];
-    } else {
-      const uint32_t pixel = static_cast<uint32_t>(y) * static_cast<uint32_t>(launch.width) + static_cast<uint32_t>(value) / 3u;
-      values[j] = fmaf(noise_at(source.record, pixel, channel), launch.unit.scale[channel], launch.unit.bias[channel]);
+    for (int j = 0; j < kCount; ++j) {
+      if (offset + j >= first && offset + j < last) values[j] = erase.value[(phase + j) % 3];
+    }
+    return;
+  }
+  const int column = (offset - phase) / 3;  // of the piece's first pixel
+  const uint32_t pixel = static_cast<uint32_t>(y) * static_cast<uint32_t>(launch.width) + static_cast<uint32_t>(column);
+#pragma unroll
+  for (int k = 0; k < (kCount + 4) / 3; ++k) {  // every pixel that a piece can touch
+    if (column + k < erase.where.left || column + k >= erase.where.right) continue;
+    const Noise noise = noise_at(source.record, pixel + k);
+#pragma unroll
+    for (int c = 0; c < 3; ++c) {
+      const float value = noise_value(noise, c, launch.unit);
+#pragma unroll
+      for (int j = max(3 * k + c - 2, 0); j <= 3 * k + c && j < kCount; ++j) {
+        if (j == 3 * k + c - phase) values[j] = value;
+      }
     }
   }
 }
@@ -238,69 +248,260 @@ __device__ __forceinline__ void store_piece(T* sample, int64_t plane, uint32_t p
   }
 }
 
-// A piece: kSide pixels, stored in three planes, where kPlanar; else kSide values as they lie.
+// What the threads of a block share: a tile of a sample, and a thread's pieces of it.
 template <typename T, bool kPlanar, int kSide>
-__global__ void __launch_bounds__(kFinishThreads) finish(const FinishLaunch launch) {
-  constexpr int kCount = kPlanar ? 3 * kSide : kSide;
-  __shared__ PixelSource mine, theirs;
-  const int64_t sample = blockIdx.x / launch.tiles;
-  const uint32_t tile = static_cast<uint32_t>(blockIdx.x - sample * launch.tiles);
-  mine.load(launch, sample);
-  const Mix mix(mine.record, launch.samples, launch.height, launch.width);
-  if (mix.any()) theirs.load(launch, mix.partner);  // the condition is the block's
-  __syncthreads();
+struct Tile {
+  static constexpr int kCount = kPlanar ? 3 * kSide : kSide;
 
-  const int phase = kPlanar ? 0 : static_cast<int>(threadIdx.x * kCount % 3);
-  const PhasedAffine affine(launch.affine, phase);
-  const uint32_t row_length = static_cast<uint32_t>(kPlanar ? launch.width : 3 * launch.width);
-  const uint32_t length = row_length * static_cast<uint32_t>(launch.height);
-  const int64_t plane = static_cast<int64_t>(launch.height) * launch.width;
-  T* const out = static_cast<T*>(launch.out) + sample * 3 * plane;
-  const uint32_t first = (tile * kFinishSteps * kFinishThreads + threadIdx.x) * kSide;
-  const auto position_of = [&](int step) { return first + step * kFinishThreads * kSide; };
-  const auto place_of = [&](uint32_t position, int& y, int& offset) {
+  const FinishLaunch& launch;
+  T* out;
+  int64_t plane;
+  uint32_t first, row_length, length;
+  int phase;
+
+  __device__ __forceinline__ Tile(const FinishLaunch& l, int64_t sample, uint32_t tile) : launch(l) {
+    plane = static_cast<int64_t>(l.height) * l.width;
+    out = static_cast<T*>(l.out) + sample * 3 * plane;
+    row_length = static_cast<uint32_t>(kPlanar ? l.width : 3 * l.width);
+    length = row_length * static_cast<uint32_t>(l.height);
+    first = (tile * kFinishSteps * kFinishThreads + threadIdx.x) * kSide;
+    phase = kPlanar ? 0 : static_cast<int>(threadIdx.x * kCount % 3);
+  }
+
+  __device__ __forceinline__ uint32_t position_of(int step) const { return first + step * kFinishThreads * kSide; }
+
+  __device__ __forceinline__ void place_of(uint32_t position, int& y, int& offset) const {
     const uint32_t row = launch.by_row(position);
     y = static_cast<int>(row);
     offset = static_cast<int>((kPlanar ? 3 : 1) * (position - row * row_length));
-  };
-
-  if (mix.any() || mine.chains > 0 || mine.erase.mode != EraseMode::kNone) {
-#pragma unroll 1
-    for (int step = 0; step < kFinishSteps; ++step) {
-      const uint32_t position = position_of(step);
-      if (position >= length) return;
-      int y, offset;
-      place_of(position, y, offset);
-      float values[kCount];
-      evaluate<kCount>(launch, mine, affine, y, offset, phase, values);
-      if (mix.any()) mix_values<kCount>(launch, mix, theirs, affine, y, offset, phase, values);
-      store_piece<T, kPlanar, kSide>(out, plane, position, values);
-    }
-    return;
   }
-  constexpr int kTogether = kPlanar ? 1 : kFinishSteps;  // pieces whose loads are under way at the same time
-  const Image image = mine.image;
-  const ByteRange range = mine.range;
+
+  __device__ __forceinline__ void store(uint32_t position, const float (&values)[kCount]) const {
+    store_piece<T, kPlanar, kSide>(out, plane, position, values);
+  }
+};
+
+// Whole pixels around a piece of kCount values, in words: from memory, mirrored or not, with one way of loading.
+template <int kCount>
+struct Around {
+  // Planar pieces are multiples of 12 values at phase 0.
+  static constexpr int kPixels = kCount % 12 == 0 ? kCount / 3 : (kCount + 2 + 11) / 12 * 4;
+  static constexpr int kWords = kPixels * 3 / 4;
+  uint32_t words[kWords];
+
+  // Whether load stays inside the range wherever the piece is.
+  __device__ static bool fits(const Image& image, ByteRange range) {
+    constexpr int kMost = 4 * kWords + 8;
+    return image.data >= range.begin + kMost &&
+           image.data + 3 * static_cast<int64_t>(image.height) * image.width + kMost <= range.end;
+  }
+
+  __device__ __forceinline__ void load(const Image& image, int y, int offset, int phase) {
+    const int row_values = 3 * image.width;
+    const int row = image.mirror_y ? image.height - 1 - y : y;
+    const int from = image.mirror_x ? row_values - (offset - phase) - 3 * kPixels : offset - phase;
+    load_words(image.data + (static_cast<int64_t>(row) * row_values + from), words);
+  }
+
+  __device__ __forceinline__ void bytes(const Image& image, int phase, uint32_t (&out)[kCount / 4]) {
+    if (image.mirror_x) mirror_pixels(words);
+#pragma unroll
+    for (int i = 0; i < kCount / 4; ++i) out[i] = __funnelshift_r(words[i], i + 1 < kWords ? words[i + 1] : 0u, 8 * phase);
+  }
+};
+
+// The tile of a sample that is nothing but its pixels.
+template <typename T, bool kPlanar, int kSide>
+__device__ __forceinline__ void copy_tile(const Tile<T, kPlanar, kSide>& tile, const Image& image) {
+  constexpr int kCount = Tile<T, kPlanar, kSide>::kCount;
+  const PhasedAffine affine(tile.launch.affine, tile.phase);
+  if constexpr (!kPlanar) {
+    if (!image.mirror_x && !image.mirror_y && reinterpret_cast<uintptr_t>(image.data) % kCount == 0) {
+      uint32_t bytes[kFinishSteps][kCount / 4];
+#pragma unroll
+      for (int k = 0; k < kFinishSteps; ++k) {
+        if (tile.position_of(k) < tile.length) load_words_aligned(image.data + tile.position_of(k), bytes[k]);
+      }
+#pragma unroll
+      for (int k = 0; k < kFinishSteps; ++k) {
+        if (tile.position_of(k) >= tile.length) break;
+        float values[kCount];
+        normalize_bytes<kCount>(affine, bytes[k], values);
+        tile.store(tile.position_of(k), values);
+      }
+      return;
+    }
+  }
+  constexpr int kTogether = kPlanar ? 1 : 2;  // pieces whose loads are under way at the same time
 #pragma unroll 1
   for (int step = 0; step < kFinishSteps; step += kTogether) {
-    uint32_t bytes[kTogether][(kCount + 3) / 4];
+    Around<kCount> around[kTogether];
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const uint32_t position = position_of(step + k);
-      if (position >= length) continue;
+      const uint32_t position = tile.position_of(step + k);
+      if (position >= tile.length) continue;
       int y, offset;
-      place_of(position, y, offset);
-      fetch<kCount>(image, range, y, offset, phase, bytes[k]);
+      tile.place_of(position, y, offset);
+      around[k].load(image, y, offset, tile.phase);
     }
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
-      const uint32_t position = position_of(step + k);
-      if (position >= length) continue;
+      const uint32_t position = tile.position_of(step + k);
+      if (position >= tile.length) break;
+      uint32_t bytes[kCount / 4];
+      around[k].bytes(image, tile.phase, bytes);
       float values[kCount];
-      normalize_bytes<kCount>(affine, bytes[k], values);
-      store_piece<T, kPlanar, kSide>(out, plane, position, values);
+      normalize_bytes<kCount>(affine, bytes, values);
+      tile.store(position, values);
     }
   }
+}
+
+// The tile of two mixed samples that are nothing but their pixels.
+template <typename T, bool kPlanar, int kSide>
+__device__ __forceinline__ void mix_tile(const Tile<T, kPlanar, kSide>& tile, const Image& mine, const Image& theirs,
+                                         const Mix& mix) {
+  constexpr int kCount = Tile<T, kPlanar, kSide>::kCount;
+  const PhasedAffine affine(tile.launch.affine, tile.phase);
+  constexpr int kTogether = kPlanar ? 1 : 2;
+  const int left = 3 * mix.where.left, right = 3 * mix.where.right;
+#pragma unroll 1
+  for (int step = 0; step < kFinishSteps; step += kTogether) {
+    Around<kCount> around[kTogether], other[kTogether];
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      const uint32_t position = tile.position_of(step + k);
+      if (position >= tile.length) continue;
+      int y, offset;
+      tile.place_of(position, y, offset);
+      around[k].load(mine, y, offset, tile.phase);
+      other[k].load(theirs, y, offset, tile.phase);
+    }
+#pragma unroll
+    for (int k = 0; k < kTogether; ++k) {
+      const uint32_t position = tile.position_of(step + k);
+      if (position >= tile.length) break;
+      int y, offset;
+      tile.place_of(position, y, offset);
+      uint32_t bytes[kCount / 4];
+      around[k].bytes(mine, tile.phase, bytes);
+      float values[kCount], others[kCount];
+      normalize_bytes<kCount>(affine, bytes, values);
+      other[k].bytes(theirs, tile.phase, bytes);
+      normalize_bytes<kCount>(affine, bytes, others);
+      const bool in_cut = !mix.blend && y >= mix.where.top && y < mix.where.bottom;
+#pragma unroll
+      for (int j = 0; j < kCount; ++j) {
+        if (mix.blend) {
+          values[j] = mix.blended_value(values[j], others[j]);
+        } else if (in_cut && offset + j >= left && offset + j < right) {
+          values[j] = others[j];
+        }
+      }
+      tile.store(position, values);
+    }
+  }
+}
+
+// What a record says of a sample, from the words that the lanes of a warp hold: no barrier, no shared memory.
+struct Glance {
+  int32_t low, high;  // this lane's words of the record's halves
+  int32_t flags;
+  bool known, programmed;
+  int chains;
+
+  __device__ __forceinline__ Glance(const FinishLaunch& launch, int64_t sample) {
+    const int lane = static_cast<int>(threadIdx.x % 32);
+    const int32_t* record = launch.records + sample * kRecordWords;
+    static_assert(kWordProgram == 32 && kRecordWords == 64);
+    low = __ldg(record + lane);
+    high = __ldg(record + 32 + lane);
+    known = word(kWordVersion) == kRecordVersion;
+    programmed = __any_sync(0xffffffffu, high != 0) && known && launch.chains > 0;
+    flags = known ? word(kWordFlags) : 0;
+    const int32_t wanted = word(kWordChains);
+    chains = programmed ? clamp_int(wanted, 0, min(launch.chains, kMaxChains)) : 0;
+  }
+
+  __device__ __forceinline__ int32_t word(int i) const { return __shfl_sync(0xffffffffu, low, i); }
+
+  __device__ __forceinline__ Rectangle rectangle(int at, int height, int width) const {
+    const int32_t words[4] = {word(at), word(at + 1), word(at + 2), word(at + 3)};
+    return clipped_rectangle(words, height, width);
+  }
+
+  // The sample's uint8 pixels, without AugMix.
+  __device__ __forceinline__ Image image(const FinishLaunch& launch, int64_t sample) const {
+    if (programmed) return {launch.scratch.begin + sample * launch.stride, launch.height, launch.width, false, false};
+    return {launch.x.begin + sample * kChannels * static_cast<int64_t>(launch.height) * launch.width, launch.height,
+            launch.width, (flags & kFlagFlipHorizontal) != 0, (flags & kFlagFlipVertical) != 0};
+  }
+
+  // Whether the sample is more than its uint8 pixels in some of the rows.
+  __device__ __forceinline__ bool changes(const FinishLaunch& launch, int first_row, int last_row) const {
+    const Rectangle erased = rectangle(kWordErase, launch.height, launch.width);
+    return chains > 0 || ((flags & (kFlagEraseConstant | kFlagEraseNoise)) && first_row < erased.bottom && last_row >= erased.top);
+  }
+};
+
+// Any tile.
+template <typename T, bool kPlanar, int kSide>
+__device__ __forceinline__ void make_tile(const Tile<T, kPlanar, kSide>& tile, const PixelSource& mine,
+                                          const PixelSource& theirs, const Mix& mix) {
+  constexpr int kCount = Tile<T, kPlanar, kSide>::kCount;
+  const PhasedAffine affine(tile.launch.affine, tile.phase);
+#pragma unroll 1
+  for (int step = 0; step < kFinishSteps; ++step) {
+    const uint32_t position = tile.position_of(step);
+    if (position >= tile.length) return;
+    int y, offset;
+    tile.place_of(position, y, offset);
+    float values[kCount];
+    evaluate<kCount>(tile.launch, mine, affine, y, offset, tile.phase, values);
+    if (mix.any()) mix_values<kCount>(tile.launch, mix, theirs, affine, y, offset, tile.phase, values);
+    tile.store(position, values);
+  }
+}
+
+// A piece: kSide pixels, stored in three planes, where kPlanar; else kSide values as they lie.
+template <typename T, bool kPlanar, int kSide>
+__global__ void __launch_bounds__(kFinishThreads, kFinishBlocks) finish(const __grid_constant__ FinishLaunch launch) {
+  __shared__ PixelSource mine, theirs;
+  const int64_t sample = blockIdx.x / launch.tiles;
+  const uint32_t index = static_cast<uint32_t>(blockIdx.x - sample * launch.tiles);
+  const Tile<T, kPlanar, kSide> tile(launch, sample, index);
+  Mix mix;
+  mix.blend = mix.cut = false;
+  if constexpr (kSide >= 4) {
+    const Glance glance(launch, sample);
+    if (glance.programmed && launch.ended && launch.ended[sample]) return;
+    constexpr uint32_t kTile = kFinishSteps * kFinishThreads * kSide;
+    const int first_row = static_cast<int>(launch.by_row(index * kTile));
+    const int last_row = static_cast<int>(launch.by_row(min((index + 1) * kTile, tile.length) - 1));
+    bool mixed = (glance.flags & (kFlagMixUp | kFlagCutMix)) != 0, plain = !glance.changes(launch, first_row, last_row);
+    if (mixed) {
+      mix = Mix(launch.records + sample * kRecordWords, launch.samples, launch.height, launch.width);
+      if (mix.cut && (first_row >= mix.where.bottom || last_row < mix.where.top)) mix.cut = false;
+      mixed = mix.any();
+    }
+    const Image image = glance.image(launch, sample);
+    plain = plain && Around<Tile<T, kPlanar, kSide>::kCount>::fits(image, glance.programmed ? launch.scratch : launch.x);
+    if (plain && !mixed) return copy_tile(tile, image);
+    if (plain) {
+      const Glance partner(launch, mix.partner);
+      const Image other = partner.image(launch, mix.partner);
+      if (!partner.changes(launch, first_row, last_row) &&
+          Around<Tile<T, kPlanar, kSide>::kCount>::fits(other, partner.programmed ? launch.scratch : launch.x)) {
+        return mix_tile(tile, image, other, mix);
+      }
+    }
+  } else {
+    mix = Mix(launch.records + sample * kRecordWords, launch.samples, launch.height, launch.width);
+  }
+  mine.load(launch, sample);
+  if (mix.any()) theirs.load(launch, mix.partner);  // the condition is the block's
+  __syncthreads();
+  make_tile(tile, mine, theirs, mix);
 }
 
 }  // namespace gpuaug

@@ -1,201 +1,215 @@
-// The programs of a batch on the device: one block a sample (or AugMix chain), from the batch into the sample's scratch image.
+// The programs of a batch on the device, from the batch into the samples' scratch images; or, where nothing but normalising
+// follows, into the result.
 //
-// The image between two passes lies in shared memory when it fits (224 x 224 does on cards with 227 KB a block), else in a
-// second scratch image. Blocks of samples without a program end at once, so the records alone decide what runs: nothing
-// about the launch depends on them, and a CUDA graph replays with whatever records its tensor then holds.
+// A sample (or AugMix chain) is worked on by `parts` blocks of one thread block cluster, each with its part of the image:
+// small pieces, so that no card waits for the last few long programs. Between passes the image lies in one of two scratch
+// images, in the L2 cache. Cards without clusters give a sample to one block. Blocks of samples without a program end at
+// once, so the records alone decide what runs: nothing about the launch depends on them, and a CUDA graph replays with
+// whatever records its tensor then holds.
 #pragma once
 
 #include "../augment.h"
+#include "filter.cuh"
+#include "gather.cuh"
 #include "launch.h"
+#include "output.cuh"
+#include "pixels.cuh"
 
 namespace gpuaug {
 
 constexpr int kHistogramCopies = 8;
+constexpr int kMostProgramThreads = 256;
+constexpr int kStatisticsWords = kChannels * 256;
 
 struct ProgramShared {
   int32_t record[kRecordWords];
   Ops ops;
   Passes passes;
   Stages stages;
-  BlurKernel blur;
-  uint64_t gray_sum;
-  int low[kChannels], high[kChannels];
+  WarpedImage from;  // of the pass under way
+  Pass pass;
+  FinalImage result;
+  SharedBlur blur;
+  uint32_t statistics[kStatisticsWords];  // sums, extremes or counts, of the part and then of the image
+  uint32_t below[kStatisticsWords];
   uint32_t step[kChannels];
-  uint32_t below[kChannels * 256];
   uint8_t tables[kMaxStages * kTableBytes];
-  uint32_t histogram[kChannels * 256 * kHistogramCopies];  // [channel][value][copy]: copies lie in different banks
+  alignas(16) uint32_t histogram[kStatisticsWords * kHistogramCopies];  // [channel][value][copy]: copies lie in different banks
 };
 
 struct ProgramLaunch {
   const uint8_t* x;
   const int32_t* records;
-  uint8_t* scratch;  // [chain][sample], the results
-  uint8_t* work;     // [block], where shared memory is too small
+  uint8_t* scratch;      // [chain][sample], the results
+  uint8_t* work;         // [sample][chain], between passes
+  uint32_t* statistics;  // [block][kStatisticsWords]
+  int32_t* ended;        // [sample]: whether the program wrote the result itself
+  void* out;             // the result, where values says that programs may write it
+  OutputValues values;
+  ChannelAffine affine;
   int64_t samples, stride;  // stride of scratch images, a multiple of 16
-  int height, width, chains;
+  int height, width, chains, parts;
   FastDivide by_width;
 };
 
-// Four neighbouring pixels (in reading order), packed in three words.
-struct FourPixels {
-  uint32_t word[3];
-
-  __device__ __forceinline__ explicit FourPixels(const Pixel (&p)[4]) {
-    word[0] = p[0].r | p[0].g << 8 | p[0].b << 16 | static_cast<uint32_t>(p[1].r) << 24;
-    word[1] = p[1].g | p[1].b << 8 | p[2].r << 16 | static_cast<uint32_t>(p[2].g) << 24;
-    word[2] = p[2].b | p[3].r << 8 | p[3].g << 16 | static_cast<uint32_t>(p[3].b) << 24;
-  }
-};
-
-__device__ __forceinline__ void unpack(const uint32_t (&word)[3], Pixel (&p)[4]) {
-  const auto byte = [&](int i) { return static_cast<int>((word[i / 4] >> (8 * (i % 4))) & 0xff); };
-#pragma unroll
-  for (int j = 0; j < 4; ++j) p[j] = {byte(3 * j), byte(3 * j + 1), byte(3 * j + 2)};
-}
-
-__device__ __forceinline__ bool can_load_whole_words(const Image& image) {
-  return !image.mirror_x && !image.mirror_y && reinterpret_cast<uintptr_t>(image.data) % 4 == 0;
-}
-
-// Calls body(first pixel, how many, pixels) for every four pixels of the image.
-template <typename Source, typename Body>
-__device__ __forceinline__ void for_four_pixels(const ProgramLaunch& launch, const Image& image, const Source& source,
-                                                const Body& body) {
-  const int count = image.height * image.width;
-  const bool words = std::is_same_v<Source, Copy> && can_load_whole_words(image);
-  for (int first = 4 * threadIdx.x; first < count; first += 4 * blockDim.x) {
-    const int here = count - first < 4 ? count - first : 4;
-    Pixel p[4];
-    if (words && here == 4) {
-      const uint32_t* from = reinterpret_cast<const uint32_t*>(image.data) + 3 * (first / 4);
-      const uint32_t loaded[3] = {from[0], from[1], from[2]};
-      unpack(loaded, p);
-    } else {
-      int y = static_cast<int>(launch.by_width(static_cast<uint32_t>(first)));
-      int x = first - y * image.width;
-#pragma unroll
-      for (int j = 0; j < 4; ++j) {
-        if (j < here) p[j] = source(x, y); else p[j] = {0, 0, 0};
-        if (++x == image.width) x = 0, ++y;
-      }
-    }
-    body(first, here, p);
-  }
-}
-
-__device__ __forceinline__ void store_pixels(uint8_t* out, int first, int here, const Pixel (&p)[4]) {
-  if (here == 4) {
-    const FourPixels packed(p);
-    uint32_t* to = reinterpret_cast<uint32_t*>(out) + 3 * (first / 4);
-    to[0] = packed.word[0], to[1] = packed.word[1], to[2] = packed.word[2];
-    return;
-  }
-#pragma unroll
-  for (int j = 0; j < 4; ++j) {
-    if (j >= here) return;
-    uint8_t* to = out + 3 * (first + j);
-    to[0] = static_cast<uint8_t>(p[j].r), to[1] = static_cast<uint8_t>(p[j].g), to[2] = static_cast<uint8_t>(p[j].b);
-  }
-}
-
-__device__ __forceinline__ uint64_t warp_sum(uint64_t value) {
-  for (int d = 16; d > 0; d /= 2) value += __shfl_down_sync(0xffffffffu, value, d);
-  return value;
-}
-
-__device__ inline void gray_statistics(const ProgramLaunch& launch, const Image& image, bool pil, ProgramShared& shared) {
-  if (threadIdx.x == 0) shared.gray_sum = 0;
+// All blocks of a cluster meet, and see what the others wrote.
+__device__ __forceinline__ void sync_parts() {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ >= 900
+  asm volatile("barrier.cluster.arrive;\nbarrier.cluster.wait;" ::: "memory");
+#else
   __syncthreads();
+#endif
+}
+
+__device__ __forceinline__ int part_index(const ProgramLaunch& launch) {
+  return static_cast<int>(blockIdx.x % static_cast<unsigned>(launch.parts));
+}
+
+__device__ __forceinline__ Part part_of(const ProgramLaunch& launch) {
+  const int units = (launch.height * launch.width + kWarpPixels - 1) / kWarpPixels;
+  const int each = (units + launch.parts - 1) / launch.parts;
+  const int begin = part_index(launch) * each;
+  return {begin, min(begin + each, units)};
+}
+
+// The parts' first `count` words of shared.statistics, summed or their maxima, in all blocks.
+template <bool kSum>
+__device__ __forceinline__ void combine_parts(const ProgramLaunch& launch, ProgramShared& shared, int count) {
+  __syncthreads();
+  if (launch.parts == 1) return;
+  uint32_t* mine = launch.statistics + static_cast<int64_t>(blockIdx.x) * kStatisticsWords;
+  for (int i = threadIdx.x; i < count; i += blockDim.x) mine[i] = shared.statistics[i];
+  sync_parts();
+  const uint32_t* all = mine - static_cast<int64_t>(part_index(launch)) * kStatisticsWords;
+  for (int i = threadIdx.x; i < count; i += blockDim.x) {
+    uint32_t value = 0;
+#pragma unroll 8
+    for (int k = 0; k < launch.parts; ++k) {
+      const uint32_t theirs = all[k * kStatisticsWords + i];
+      value = kSum ? value + theirs : max(value, theirs);
+    }
+    shared.statistics[i] = value;
+  }
+  __syncthreads();
+}
+
+// statistics: the low 16 bits of the sum, and what is above them.
+__device__ inline void gray_statistics(const ProgramLaunch& launch, const Image& image, Part part, bool pil,
+                                       ProgramShared& shared) {
+  if (threadIdx.x < 2) shared.statistics[threadIdx.x] = 0;
+  __syncthreads();
+  const int count = image.height * image.width;
   uint32_t sum = 0;
-  for_four_pixels(launch, image, Copy{image}, [&](int, int here, const Pixel (&p)[4]) {
+  for_groups(image, launch.by_width, part, [&](int first, const Pixel (&p)[4]) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if (j < here) sum += static_cast<uint32_t>(pil ? pil_gray_of(p[j]) : gray_of(p[j]));
+      if (first + j < count) sum += static_cast<uint32_t>(pil ? pil_gray_of(p[j]) : gray_of(p[j]));
     }
   });
-  const uint64_t total = warp_sum(sum);
-  if (threadIdx.x % 32 == 0) {
-    atomicAdd(reinterpret_cast<unsigned long long*>(&shared.gray_sum), static_cast<unsigned long long>(total));
+  uint32_t low = sum & 0xffff, high = sum >> 16;
+  for (int d = 16; d > 0; d /= 2) {
+    low += __shfl_down_sync(kWholeWarp, low, d);
+    high += __shfl_down_sync(kWholeWarp, high, d);
   }
+  if (threadIdx.x % 32 == 0) {
+    atomicAdd(&shared.statistics[0], low);
+    atomicAdd(&shared.statistics[1], high);
+  }
+  combine_parts<true>(launch, shared, 2);
 }
 
-__device__ inline void range_statistics(const ProgramLaunch& launch, const Image& image, ProgramShared& shared) {
-  if (threadIdx.x < kChannels) shared.low[threadIdx.x] = 255, shared.high[threadIdx.x] = 0;
+__device__ inline float gray_mean(const Image& image, bool pil, const ProgramShared& shared) {
+  const uint64_t sum = (static_cast<uint64_t>(shared.statistics[1]) << 16) + shared.statistics[0];
+  return gray_mean_of(sum, static_cast<uint64_t>(image.height) * static_cast<uint64_t>(image.width), pil);
+}
+
+// statistics: each channel's maximum, and 255 less its minimum.
+__device__ inline void range_statistics(const ProgramLaunch& launch, const Image& image, Part part, ProgramShared& shared) {
+  if (threadIdx.x < 2 * kChannels) shared.statistics[threadIdx.x] = 0;
   __syncthreads();
+  const int count = image.height * image.width;
   Pixel low = {255, 255, 255}, high = {0, 0, 0};
-  for_four_pixels(launch, image, Copy{image}, [&](int, int here, const Pixel (&p)[4]) {
+  for_groups(image, launch.by_width, part, [&](int first, const Pixel (&p)[4]) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if (j >= here) continue;
+      if (first + j >= count) continue;
       low = {min(low.r, p[j].r), min(low.g, p[j].g), min(low.b, p[j].b)};
       high = {max(high.r, p[j].r), max(high.g, p[j].g), max(high.b, p[j].b)};
     }
   });
-  const auto meet = [&](int channel, int smallest, int largest) {
-    for (int d = 16; d > 0; d /= 2) {
-      smallest = min(smallest, __shfl_down_sync(0xffffffffu, smallest, d));
-      largest = max(largest, __shfl_down_sync(0xffffffffu, largest, d));
-    }
-    if (threadIdx.x % 32 == 0) atomicMin(&shared.low[channel], smallest), atomicMax(&shared.high[channel], largest);
+  const auto meet = [&](int at, int value) {
+    for (int d = 16; d > 0; d /= 2) value = max(value, __shfl_down_sync(kWholeWarp, value, d));
+    if (threadIdx.x % 32 == 0) atomicMax(&shared.statistics[at], static_cast<uint32_t>(value));
   };
-  meet(0, low.r, high.r), meet(1, low.g, high.g), meet(2, low.b, high.b);
+  meet(0, high.r), meet(1, high.g), meet(2, high.b);
+  meet(3, 255 - low.r), meet(4, 255 - low.g), meet(5, 255 - low.b);
+  combine_parts<false>(launch, shared, 2 * kChannels);
 }
 
-__device__ inline void histogram_statistics(const ProgramLaunch& launch, const Image& image, ProgramShared& shared) {
-  for (int i = threadIdx.x; i < kChannels * 256 * kHistogramCopies; i += blockDim.x) shared.histogram[i] = 0;
+// statistics: how often each channel has each value.
+__device__ inline void histogram_statistics(const ProgramLaunch& launch, const Image& image, Part part, ProgramShared& shared) {
+  for (int i = threadIdx.x; i < kStatisticsWords * kHistogramCopies / 4; i += blockDim.x) {
+    reinterpret_cast<uint4*>(shared.histogram)[i] = make_uint4(0, 0, 0, 0);
+  }
   __syncthreads();
-  const int copy = threadIdx.x % kHistogramCopies;
-  for_four_pixels(launch, image, Copy{image}, [&](int, int here, const Pixel (&p)[4]) {
+  const int count = image.height * image.width, copy = threadIdx.x % kHistogramCopies;
+  for_groups(image, launch.by_width, part, [&](int first, const Pixel (&p)[4]) {
 #pragma unroll
     for (int j = 0; j < 4; ++j) {
-      if (j >= here) continue;
-      atomicAdd(&shared.histogram[(p[j].r) * kHistogramCopies + copy], 1u);
+      if (first + j >= count) continue;
+      atomicAdd(&shared.histogram[p[j].r * kHistogramCopies + copy], 1u);
       atomicAdd(&shared.histogram[(256 + p[j].g) * kHistogramCopies + copy], 1u);
       atomicAdd(&shared.histogram[(512 + p[j].b) * kHistogramCopies + copy], 1u);
     }
   });
   __syncthreads();
+  for (int i = threadIdx.x; i < kStatisticsWords; i += blockDim.x) {
+    const uint4* copies = reinterpret_cast<const uint4*>(shared.histogram + i * kHistogramCopies);
+    static_assert(kHistogramCopies == 8);
+    const uint4 a = copies[0], b = copies[1];
+    shared.statistics[i] = a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w;
+  }
+  combine_parts<true>(launch, shared, kStatisticsWords);
   // A warp a channel, eight values a lane.
   const int channel = threadIdx.x / 32, lane = threadIdx.x % 32;
   if (channel >= kChannels) return;
-  uint32_t count[8], sum = 0, last_count = 0;
+  uint32_t counts[8], sum = 0, last_count = 0;
   int last = -1;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
-    const uint32_t* copies = shared.histogram + (256 * channel + 8 * lane + i) * kHistogramCopies;
-    count[i] = 0;
-    for (int k = 0; k < kHistogramCopies; ++k) count[i] += copies[(k + lane) % kHistogramCopies];
-    sum += count[i];
-    if (count[i]) last = 8 * lane + i, last_count = count[i];
+    counts[i] = shared.statistics[256 * channel + 8 * lane + i];
+    sum += counts[i];
+    if (counts[i]) last = 8 * lane + i, last_count = counts[i];
   }
   uint32_t through = sum;
   for (int d = 1; d < 32; d *= 2) {
-    const uint32_t lower = __shfl_up_sync(0xffffffffu, through, d);
+    const uint32_t lower = __shfl_up_sync(kWholeWarp, through, d);
     if (lane >= d) through += lower;
   }
   uint32_t below = through - sum;
 #pragma unroll
   for (int i = 0; i < 8; ++i) {
     shared.below[256 * channel + 8 * lane + i] = below;
-    below += count[i];
+    below += counts[i];
   }
-  const uint32_t holders = __ballot_sync(0xffffffffu, last >= 0);
-  if (lane == 31 - __clz(holders)) {
-    shared.step[channel] = equalize_step(static_cast<uint32_t>(image.height) * static_cast<uint32_t>(image.width), last_count);
-  }
+  const uint32_t holders = __ballot_sync(kWholeWarp, last >= 0);
+  if (lane == 31 - __clz(holders)) shared.step[channel] = equalize_step(static_cast<uint32_t>(count), last_count);
 }
 
 // The tables of a pass. Each thread makes its own entries, through all ops of the pass.
-__device__ inline void build_tables(const ProgramLaunch& launch, const Pass& pass, const Image& image, ProgramShared& shared) {
+__device__ inline void build_tables(const ProgramLaunch& launch, const Pass& pass, const Image& image, Part part,
+                                    ProgramShared& shared) {
   const Ops& ops = shared.ops;
-  if (pass.first < pass.last && ops.op[pass.first].needs_statistics()) {
+  if (pass.first == pass.last) return;
+  if (ops.op[pass.first].needs_statistics()) {
     const Op& op = ops.op[pass.first];
+    const Image plain = {image.data, image.height, image.width, false, false};  // mirrored, it has the same statistics
     if (op.opcode() == kOpContrast) {
-      gray_statistics(launch, image, op.has(kOpFlagPilGray), shared);
+      gray_statistics(launch, plain, part, op.has(kOpFlagPilGray), shared);
     } else if (op.opcode() == kOpAutocontrast) {
-      range_statistics(launch, image, shared);
+      range_statistics(launch, plain, part, shared);
     } else {
-      histogram_statistics(launch, image, shared);
+      histogram_statistics(launch, plain, part, shared);
     }
     __syncthreads();
   }
@@ -213,11 +227,11 @@ __device__ inline void build_tables(const ProgramLaunch& launch, const Pass& pas
       Statistics statistics = {};
       if (op.needs_statistics()) {  // then it is the pass's first op, and value is i % 256
         const int channel = i / 256;
-        const uint64_t pixels = static_cast<uint64_t>(image.height) * image.width;
         if (op.opcode() == kOpContrast) {
-          statistics.gray_mean = gray_mean_of(shared.gray_sum, pixels, op.has(kOpFlagPilGray));
+          statistics.gray_mean = gray_mean(image, op.has(kOpFlagPilGray), shared);
         } else if (op.opcode() == kOpAutocontrast) {
-          statistics.low = shared.low[channel], statistics.high = shared.high[channel];
+          statistics.high = static_cast<int>(shared.statistics[channel]);
+          statistics.low = 255 - static_cast<int>(shared.statistics[kChannels + channel]);
         } else {
           statistics.below = shared.below[i], statistics.step = shared.step[channel];
         }
@@ -228,13 +242,113 @@ __device__ inline void build_tables(const ProgramLaunch& launch, const Pass& pas
   }
 }
 
-template <bool kShared>
-__global__ void __launch_bounds__(kShared ? 1024 : 512, kShared ? 1 : 2) run_programs(const ProgramLaunch launch) {
+// Stages other than one table, out of line: the passes' loops stay small.
+__device__ __noinline__ uint4 through_all_stages(const Stages& stages, const uint8_t* tables, uint4 rgb) {
+  Pixel p[4] = {unpacked(rgb.x), unpacked(rgb.y), unpacked(rgb.z), unpacked(rgb.w)};
+  through_stages(stages, tables, p);
+  return make_uint4(packed(p[0]), packed(p[1]), packed(p[2]), packed(p[3]));
+}
+
+struct Through {
+  const ProgramShared& shared;
+  bool none, table;
+
+  __device__ __forceinline__ explicit Through(const ProgramShared& s)
+      : shared(s), none(s.stages.count == 0), table(s.stages.count == 1 && s.stages.stage[0].table) {}
+
+  __device__ __forceinline__ void operator()(Pixel (&p)[4]) const {
+    if (none) return;
+    if (table) {
+#pragma unroll
+      for (int j = 0; j < 4; ++j) p[j] = looked_up(shared.tables, p[j]);
+      return;
+    }
+    const uint4 rgb = through_all_stages(shared.stages, shared.tables, make_uint4(packed(p[0]), packed(p[1]), packed(p[2]), packed(p[3])));
+    p[0] = unpacked(rgb.x), p[1] = unpacked(rgb.y), p[2] = unpacked(rgb.z), p[3] = unpacked(rgb.w);
+  }
+};
+
+template <Interpolation kInterpolation>
+__device__ __forceinline__ void run_warp(const ProgramLaunch& launch, Part part, const Output& out, ProgramShared& shared) {
+  const Gather<kInterpolation> gather(shared.from);
+  for_strides(gather.image, launch.by_width, part, out, gather,
+              [&](int x, int y) { return unpacked(sampled_slowly<kInterpolation>(shared.from, x, y)); }, Through(shared));
+}
+
+__device__ __noinline__ uint32_t any_pixel(const ProgramShared& shared, int x, int y) {
+  const Image& image = shared.from.image;
+  switch (shared.pass.kind) {
+    case kPassSharpness: return packed(Sharpness{image, shared.pass.op.number(0)}(x, y));
+    case kPassBlurRows: return packed(Blur<false>{image, &shared.blur.whole}(x, y));
+    case kPassBlurColumns: return packed(Blur<true>{image, &shared.blur.whole}(x, y));
+    default: break;
+  }
+  switch (shared.from.warp.interpolation) {
+    case Interpolation::kNearest: return sampled_slowly<Interpolation::kNearest>(shared.from, x, y);
+    case Interpolation::kBilinear: return sampled_slowly<Interpolation::kBilinear>(shared.from, x, y);
+    default: return sampled_slowly<Interpolation::kBicubic>(shared.from, x, y);
+  }
+}
+
+// Any pass that looks at neighbours, a pixel at a time: for the shapes that the others do not take.
+__device__ __forceinline__ void run_slowly(const ProgramLaunch& launch, Part part, const Output& out, ProgramShared& shared) {
+  const auto nothing = [](int, int, bool& edge) {
+    edge = true;
+    return Pixel{0, 0, 0};
+  };
+  for_strides(shared.from.image, launch.by_width, part, out, nothing,
+              [&](int x, int y) { return unpacked(any_pixel(shared, x, y)); }, Through(shared));
+}
+
+__device__ __forceinline__ void run_pass(const ProgramLaunch& launch, Part part, const Output& out, ProgramShared& shared) {
+  const Image image = shared.from.image;
+  const PassKind kind = shared.pass.kind;
+  if (kind == kPassCopy) {
+    const Through through(shared);
+    for_groups(image, launch.by_width, part, [&](int first, Pixel (&p)[4]) {
+      through(p);
+      out.store_group(first, p);
+    });
+  } else if (kind == kPassWarp && Gather<Interpolation::kNearest>::fits(shared.from)) {
+    switch (shared.from.warp.interpolation) {
+      case Interpolation::kNearest: return run_warp<Interpolation::kNearest>(launch, part, out, shared);
+      case Interpolation::kBilinear: return run_warp<Interpolation::kBilinear>(launch, part, out, shared);
+      default: return run_warp<Interpolation::kBicubic>(launch, part, out, shared);
+    }
+  } else if (kind != kPassWarp && rows_are_words(image)) {
+    switch (kind) {
+      case kPassSharpness:
+        return sharpen_groups(image, shared.pass.op.number(0), launch.by_width, part, out, Through(shared));
+      case kPassBlurRows: return blur_rows(image, shared.blur, launch.by_width, part, out, Through(shared));
+      default: return blur_columns(image, shared.blur, part_index(launch), launch.parts, out, Through(shared));
+    }
+  } else {
+    run_slowly(launch, part, out, shared);
+  }
+}
+
+// Whether the sample's last pass may write the result itself: nothing follows but normalising, nobody else mixes it in, and
+// the result has the form that Output stores. By the whole block.
+__device__ __forceinline__ bool ends_here(const ProgramLaunch& launch, int64_t sample, const int32_t* record) {
+  constexpr int32_t kMixes = kFlagMixUp | kFlagCutMix;
+  bool stays = false;
+  if (launch.values != OutputValues::kNone) {
+    for (int64_t other = threadIdx.x; other < launch.samples; other += blockDim.x) {
+      const int32_t* theirs = launch.records + other * kRecordWords;
+      stays = stays || (theirs[kWordPartner] == sample && (theirs[kWordFlags] & kMixes));
+    }
+  }
+  return !__syncthreads_or(stays) && launch.values != OutputValues::kNone && record[kWordChains] <= 0 &&
+         !(record[kWordFlags] & (kMixes | kFlagEraseConstant | kFlagEraseNoise));
+}
+
+__global__ void __launch_bounds__(kMostProgramThreads, 4) run_programs(const __grid_constant__ ProgramLaunch launch) {
   extern __shared__ __align__(16) uint8_t dynamic_shared[];
   ProgramShared& shared = *reinterpret_cast<ProgramShared*>(dynamic_shared);
 
-  const int64_t sample = blockIdx.x / launch.chains;
-  const int chain = static_cast<int>(blockIdx.x - sample * launch.chains);
+  const int64_t task = blockIdx.x / static_cast<unsigned>(launch.parts);
+  const int64_t sample = task / launch.chains;
+  const int chain = static_cast<int>(task - sample * launch.chains);
   bool programmed = false;
   if (threadIdx.x < kRecordWords) {
     const int32_t word = launch.records[sample * kRecordWords + threadIdx.x];
@@ -249,11 +363,15 @@ __global__ void __launch_bounds__(kShared ? 1024 : 512, kShared ? 1 : 2) run_pro
     read_ops(record, chain, chains > 0, shared.ops);
     plan_passes(shared.ops, shared.passes);
   }
-  __syncthreads();
+  const bool direct = ends_here(launch, sample, record);  // with a barrier
+  if (threadIdx.x == 0) {
+    if (part_index(launch) == 0 && chain == 0) launch.ended[sample] = direct;
+    shared.result.set(launch.values, launch.out, sample * kChannels * launch.height * launch.width, launch.affine);
+  }
 
+  const Part part = part_of(launch);
   uint8_t* const result = launch.scratch + (chain * launch.samples + sample) * launch.stride;
-  uint8_t* const work = kShared ? dynamic_shared + (sizeof(ProgramShared) + 15) / 16 * 16
-                                : launch.work + static_cast<int64_t>(blockIdx.x) * launch.stride;
+  uint8_t* const work = launch.work + task * launch.stride;
   const int passes = shared.passes.count;
   for (int k = 0; k < passes; ++k) {
     const Pass& pass = shared.passes.pass[k];
@@ -261,20 +379,18 @@ __global__ void __launch_bounds__(kShared ? 1024 : 512, kShared ? 1 : 2) run_pro
     if (k > 0) {
       image = {shared.passes.source[k] == kInWork ? work : result, launch.height, launch.width, false, false};
     }
-    uint8_t* const out = shared.passes.source[k + 1] == kInWork ? work : result;
     if (threadIdx.x == 0) plan_stages(shared.ops, pass, shared.stages);
-    if (threadIdx.x == 32 && (pass.kind == kPassBlurRows || pass.kind == kPassBlurColumns)) {
-      make_blur_kernel(pass.op, shared.blur);
+    if (threadIdx.x == 32) {
+      shared.pass = pass;
+      shared.from.image = image;
+      if (pass.kind == kPassWarp) shared.from.warp = warp_of(pass.op, record[kWordFill], image.height, image.width);
     }
-    build_tables(launch, pass, image, shared);
+    if (threadIdx.x / 32 == 2 && (pass.kind == kPassBlurRows || pass.kind == kPassBlurColumns)) shared.blur.make(pass.op);
+    build_tables(launch, pass, image, part, shared);
     __syncthreads();
-    with_pixel_source(pass, image, record[kWordFill], &shared.blur, [&](const auto& source) {
-      for_four_pixels(launch, image, source, [&](int first, int here, Pixel (&p)[4]) {
-        through_stages(shared.stages, shared.tables, p);
-        store_pixels(out, first, here, p);
-      });
-    });
-    __syncthreads();
+    const Output out = {shared.passes.source[k + 1] == kInWork ? work : result, direct && k + 1 == passes, shared.result};
+    run_pass(launch, part, out, shared);
+    if (k + 1 < passes) sync_parts();
   }
 }
 

@@ -146,13 +146,15 @@ def test_a_graph_replays_with_new_records_and_pixels():
         assert torch.equal(result.cpu(), expected)
 
 
+# torch says so of its own mode, once a process.
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature:UserWarning")
 def test_the_current_stream_is_used_and_nothing_synchronises():
     x, params = random_batch(8, 64, 64).cuda(), random_records(1, 8, 64, 64).cuda()
     expected = ops.augment(x, params, MEAN, STD)
     stream = torch.cuda.Stream()
     stream.wait_stream(torch.cuda.current_stream())
-    torch.cuda.set_sync_debug_mode("error")
     try:
+        torch.cuda.set_sync_debug_mode("error")
         with torch.cuda.stream(stream):
             torch.cuda._sleep(20_000_000)
             late = x.clone()
@@ -195,6 +197,8 @@ def test_empty_batches():
         assert ops.augment(x, params, MEAN, STD).shape == (shape[0], 3, *shape[1:])
 
 
+# torch 2.11 meets its own deprecated decorator on Python 3.12 and later, while it imports inductor.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is:DeprecationWarning")
 def test_opcheck_and_compile():
     x, params = random_batch(4, 16, 20).cuda(), random_records(1, 4, 16, 20).cuda()
     arguments = (x, params, MEAN, STD, torch.bfloat16, True, 1)
