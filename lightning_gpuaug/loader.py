@@ -27,6 +27,10 @@ from lightning_gpuaug.sources.encoded import Encoded
 from lightning_gpuaug.timings import Timings
 
 
+_MADE_AHEAD = 2
+"""Batches that the worker finishes ahead. Two, because it shares Python with the training loop: it is now late, now early."""
+
+
 @dataclass(frozen=True)
 class Place:
     """A place in the endless sequence of steps.
@@ -87,7 +91,7 @@ class Loader:
         seed: of the augmentation's draws, 0..2**32-1.
         on_bad_image: "raise" or "substitute".
         locate: asks the training loop for (epoch, step) at the start of a pass; without it the loader counts passes.
-        ahead: finish one batch ahead, in a thread and on a CUDA stream of its own, so that the training thread spends
+        ahead: finish batches ahead, in a thread and on a CUDA stream of its own, so that the training thread spends
             no time on batches. On by default when batches go to a CUDA device.
     """
 
@@ -254,8 +258,8 @@ class Loader:
                 return self._make(place).batch
             self._pending.append((place, self._submit(place)))
         finished = self._pending.popleft()[1].result()
-        if self._ahead and not self._pending:
-            following = self._wrap(place.next())
+        while self._ahead and len(self._pending) < _MADE_AHEAD:
+            following = self._wrap((self._pending[-1][0] if self._pending else place).next())
             self._pending.append((following, self._submit(following)))
         return self._hand_over(finished)
 
