@@ -285,7 +285,6 @@ class Loader:
         self._to_order = place
         self.bad.start_from(place.epoch, place.step)
 
-    @ranged("gpuaug.prepare")
     def _plan_order(self) -> _Order:
         """Plan the next batch to decode."""
         place = self._wrap(self._to_order)

@@ -15,6 +15,7 @@ from lightning_gpuaug.augment.params import Params, sample_params
 from lightning_gpuaug.augment.window import Sizes, centre_window, random_window
 from lightning_gpuaug.pipeline import Paths, Request, path_bytes
 from lightning_gpuaug.plan import Indices
+from lightning_gpuaug.ranges import ranged
 from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
 from lightning_gpuaug.sources import Source
 from lightning_gpuaug.sources.imagefile import MAX_PIXELS, header_size
@@ -59,6 +60,7 @@ class Preparer:
         self._paths: Paths = np.array(names, dtype=f"S{max(map(len, names)) + 1}")
         self._sizes: Sizes = np.zeros((len(names), 2), dtype=np.int32)
 
+    @ranged("gpuaug.prepare")
     def __call__(self, indices: Indices, epoch: int, seed: int) -> Prepared:
         """Prepare a batch.
 
