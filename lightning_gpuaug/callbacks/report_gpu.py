@@ -59,7 +59,7 @@ def gpu_section(records: Sequence[RunRecord], origin: float, end: float, spans: 
         if not known:
             continue
         if all(not any(gpu.timeline.columns[metric.name]) for _, gpu in known):
-            flat.append(metric.title.replace("(", "").replace(")", ""))
+            flat.append(metric.title)
             continue
         figures.append(_figure(metric, known, origin, end, spans))
     names = _lines_of("", [(rank, []) for rank, _ in watched], end)

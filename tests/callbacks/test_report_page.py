@@ -263,7 +263,7 @@ def test_a_missing_rank_is_named_and_no_total_is_invented() -> None:
 
 def test_gpu_numbers_that_never_move_from_zero_take_no_chart() -> None:
     shown = Checked(page([record()])).whole
-    assert "Always 0: Video decoder NVDEC." in shown
+    assert "Always 0: Video decoder (NVDEC)." in shown
     assert shown.count("SM clock") == 1
     assert "PCIe from the GPU" not in shown  # never known
     assert "Clocks held down: power cap 8.1 % of the samples." in shown
