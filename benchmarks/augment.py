@@ -177,11 +177,13 @@ def ragged(bench: Bench, batch: int, size: int) -> None:
         def from_packed(i: int, records: list[torch.Tensor] = records) -> torch.Tensor:
             i %= BUFFERS
             return ops.augment_packed(packed[i], offsets, on_gpu, records[i], (size, size), MEAN, STD,
-                                      dtype=torch.bfloat16, chains=0)  # fmt: skip
+                                      dtype=torch.bfloat16, chains=0, mix=False)  # fmt: skip
 
         def from_list(i: int, records: list[torch.Tensor] = records) -> torch.Tensor:
             i %= BUFFERS
-            return ops.augment_list(lists[i], records[i], (size, size), MEAN, STD, dtype=torch.bfloat16, chains=0)
+            return ops.augment_list(
+                lists[i], records[i], (size, size), MEAN, STD, dtype=torch.bfloat16, chains=0, mix=False
+            )
 
         bench.add(f"ours, packed: {name}", time_calls(from_packed), counted, draw_us, peak_mib(from_packed))
         bench.add(f"ours, list: {name}", time_calls(from_list), counted, draw_us)

@@ -7,18 +7,22 @@
 
 namespace gpuaug {
 
-struct AugmentCall {
-  Tensor x;       // uint8 (N, H, W, 3), contiguous, at any byte address
-  Tensor params;  // int32 (N, kRecordWords), contiguous
-  Tensor out;     // (N, 3, H, W)
+// What the result is to be, and its memory.
+struct FinishCall {
+  Tensor out;  // (N, 3, H, W)
   int64_t samples;
   int height, width;
   ChannelAffine affine;  // pixel to value
   ChannelAffine unit;    // erased value to value
   bool channels_last;
-  int chains;  // scratch images a sample needs: 0 without programs, 1, or the longest AugMix
 
   int64_t pixels() const { return static_cast<int64_t>(height) * width; }
+};
+
+struct AugmentCall : FinishCall {
+  Tensor x;       // uint8 (N, H, W, 3), contiguous, at any byte address
+  Tensor params;  // int32 (N, kRecordWords), contiguous
+  int chains;     // scratch images a sample needs: 0 without programs, 1, or the longest AugMix
 };
 
 inline void check_params(const char* op, const Tensor& params, const Tensor& x, int64_t samples) {
@@ -37,16 +41,11 @@ inline void check_output_type(const char* op, ScalarType dtype) {
   }
 }
 
-inline AugmentCall prepare_augment(const char* op, const Tensor& x, const Tensor& params, const std::vector<double>& mean,
-                                   const std::vector<double>& std, ScalarType dtype, bool channels_last, int64_t chains) {
-  check_nhwc_rgb(op, x);
-  check_params(op, params, x, x.size(0));
+inline FinishCall prepare_finish(const char* op, const Tensor& like, int64_t samples, int64_t height, int64_t width,
+                                 const std::vector<double>& mean, const std::vector<double>& std, ScalarType dtype,
+                                 bool channels_last) {
   ChannelAffine affine = checked_affine(op, mean, std);
   check_output_type(op, dtype);
-  if (x.size(1) > kLongestSide || x.size(2) > kLongestSide) {
-    fail(op, ": x must have H and W of at most ", kLongestSide, ", got ", shape_name(x));
-  }
-  if (chains < 0 || chains > kMaxChains) fail(op, ": chains must be 0..", kMaxChains, ", got ", chains);
   ChannelAffine unit = {{1, 1, 1}, {0, 0, 0}};
   if (dtype == ScalarType::Byte) {
     for (int c = 0; c < kChannels; ++c) {
@@ -54,12 +53,23 @@ inline AugmentCall prepare_augment(const char* op, const Tensor& x, const Tensor
     }
     affine = {{1, 1, 1}, {0, 0, 0}};
   }
-  const int64_t shape[4] = {x.size(0), kChannels, x.size(1), x.size(2)};
+  const int64_t shape[4] = {samples, kChannels, height, width};
   using torch::headeronly::MemoryFormat;
-  Tensor out = torch::stable::empty({shape, 4}, dtype, std::nullopt, x.device(), std::nullopt,
+  Tensor out = torch::stable::empty({shape, 4}, dtype, std::nullopt, like.device(), std::nullopt,
                                     channels_last ? MemoryFormat::ChannelsLast : MemoryFormat::Contiguous);
-  return {torch::stable::contiguous(x), torch::stable::contiguous(params), out, shape[0], static_cast<int>(shape[2]),
-          static_cast<int>(shape[3]), affine, unit, channels_last, static_cast<int>(chains)};
+  return {out, samples, static_cast<int>(height), static_cast<int>(width), affine, unit, channels_last};
+}
+
+inline AugmentCall prepare_augment(const char* op, const Tensor& x, const Tensor& params, const std::vector<double>& mean,
+                                   const std::vector<double>& std, ScalarType dtype, bool channels_last, int64_t chains) {
+  check_nhwc_rgb(op, x);
+  check_params(op, params, x, x.size(0));
+  if (x.size(1) > kLongestSide || x.size(2) > kLongestSide) {
+    fail(op, ": x must have H and W of at most ", kLongestSide, ", got ", shape_name(x));
+  }
+  if (chains < 0 || chains > kMaxChains) fail(op, ": chains must be 0..", kMaxChains, ", got ", chains);
+  return {prepare_finish(op, x, x.size(0), x.size(1), x.size(2), mean, std, dtype, channels_last),
+          torch::stable::contiguous(x), torch::stable::contiguous(params), static_cast<int>(chains)};
 }
 
 // The source image of a dense batch's sample, with the record's flips.

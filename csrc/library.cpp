@@ -41,6 +41,12 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
       "int chains=1) -> Tensor");
   m.def("crop_resize_packed(Tensor data, Tensor offsets, Tensor sizes, Tensor params, int out_h, int out_w) -> Tensor");
   m.def("crop_resize_list(Tensor[] images, Tensor params, int out_h, int out_w) -> Tensor");
+  m.def(
+      "crop_finish_packed(Tensor data, Tensor offsets, Tensor sizes, Tensor params, int out_h, int out_w, float[] mean, "
+      "float[] std, ScalarType dtype=float, bool channels_last=True) -> Tensor");
+  m.def(
+      "crop_finish_list(Tensor[] images, Tensor params, int out_h, int out_w, float[] mean, float[] std, "
+      "ScalarType dtype=float, bool channels_last=True) -> Tensor");
 }
 
 // JSON; lightning_gpuaug.ops.build_info() reads it.

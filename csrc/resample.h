@@ -99,9 +99,17 @@ GPUAUG_HOST_DEVICE float byte_to_float(uint8_t value) {
 #endif
 }
 
-GPUAUG_HOST_DEVICE uint8_t round_to_byte(float value) {
-  return static_cast<uint8_t>(rintf(fminf(fmaxf(value, 0.0f), 255.0f)));
+// To 0..255, ties to even. Adding 2**23 rounds, and is cheaper on the GPU than its rounding instruction.
+GPUAUG_HOST_DEVICE float rounded_to_byte(float value) {
+  const float inside = fminf(fmaxf(value, 0.0f), 255.0f);
+#if defined(__CUDA_ARCH__)
+  return (inside + 8388608.0f) - 8388608.0f;
+#else
+  return rintf(inside);
+#endif
 }
+
+GPUAUG_HOST_DEVICE uint8_t round_to_byte(float value) { return static_cast<uint8_t>(rounded_to_byte(value)); }
 
 // A line's sum as the columns' filter sees it. Bicubic overshoots; Pillow cuts that off between its two passes.
 template <Interpolation kKind>

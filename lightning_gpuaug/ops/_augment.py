@@ -57,8 +57,7 @@ def augment(
         ValueError: an argument has a wrong type, shape, dtype, device or value; or records on the CPU do (see
             `check_records`).
     """
-    mean = (0.0, 0.0, 0.0) if mean is None else tuple(mean)
-    std = (1.0, 1.0, 1.0) if std is None else tuple(std)
+    mean, std = channel_constants(mean, std)
     if not torch.compiler.is_compiling():  # then the fake checks the tensors, and the kernel mean and std
         if isinstance(params, torch.Tensor) and params.device.type == "cpu" and params.shape[1:] == (WORDS,):
             if isinstance(x, torch.Tensor) and x.ndim == 4:
@@ -68,6 +67,13 @@ def augment(
         check_augment(x, params, mean, std, dtype, chains)
     result: torch.Tensor = torch.ops.lightning_gpuaug.augment(x, params, mean, std, dtype, channels_last, chains)
     return result
+
+
+def channel_constants(
+    mean: Sequence[float] | None, std: Sequence[float] | None
+) -> tuple[tuple[float, ...], tuple[float, ...]]:
+    """Mean and standard deviation with their defaults."""
+    return (0.0, 0.0, 0.0) if mean is None else tuple(mean), (1.0, 1.0, 1.0) if std is None else tuple(std)
 
 
 def check_records(params: torch.Tensor, height: int, width: int, chains: int = 1) -> None:

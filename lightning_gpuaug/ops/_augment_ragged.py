@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_gpuaug.ops._augment import augment, check_records
-from lightning_gpuaug.ops._checks import check_list, check_packed
+from lightning_gpuaug.ops._augment import augment, channel_constants, check_records
+from lightning_gpuaug.ops._checks import check_list, check_mean_std, check_output_dtype, check_packed
 from lightning_gpuaug.ops.record import CROP_FILTER_SHIFT, INTERPOLATIONS, VERSION, WORDS, Flag, Word
 
 
@@ -23,6 +23,7 @@ def augment_packed(
     dtype: torch.dtype = torch.float32,
     channels_last: bool = True,
     chains: int = 1,
+    mix: bool = True,
 ) -> torch.Tensor:
     """`augment` of images that lie end to end in one buffer: each record's crop window, resized, then its program.
 
@@ -39,6 +40,8 @@ def augment_packed(
         dtype: as for `augment`.
         channels_last: as for `augment`.
         chains: as for `augment`.
+        mix: False promises that no record mixes (MixUp, CutMix). With `chains=0` the whole batch is then made in one
+            pass on CUDA. A record that breaks the promise is not mixed.
 
     Returns:
         A new tensor of shape (N, 3, *size) and type `dtype` on the device of data. An image that does not lie inside of
@@ -50,8 +53,13 @@ def augment_packed(
     """
     height, width = size
     if not torch.compiler.is_compiling():
-        params = _on_device(params, data.device, height, width, chains)
+        params = _on_device(params, data.device, height, width, chains, mix)
         check_packed("augment_packed", data, offsets, sizes, params, height, width)
+    if chains == 0 and not mix:
+        finish = torch.ops.lightning_gpuaug.crop_finish_packed
+        mean, std = _checked_output("augment_packed", mean, std, dtype)
+        result: torch.Tensor = finish(data, offsets, sizes, params, height, width, mean, std, dtype, channels_last)
+        return result
     pixels = torch.ops.lightning_gpuaug.crop_resize_packed(data, offsets, sizes, params, height, width)
     return augment(pixels, params, mean, std, dtype=dtype, channels_last=channels_last, chains=chains)
 
@@ -66,6 +74,7 @@ def augment_list(
     dtype: torch.dtype = torch.float32,
     channels_last: bool = True,
     chains: int = 1,
+    mix: bool = True,
 ) -> torch.Tensor:
     """`augment_packed` of images that are tensors of their own.
 
@@ -78,6 +87,8 @@ def augment_list(
         dtype: as for `augment`.
         channels_last: as for `augment`.
         chains: as for `augment`.
+        mix: False promises that no record mixes (MixUp, CutMix). With `chains=0` the whole batch is then made in one
+            pass on CUDA. A record that breaks the promise is not mixed.
 
     Returns:
         A new tensor of shape (N, 3, *size) and type `dtype` on the device of the images.
@@ -87,8 +98,13 @@ def augment_list(
     """
     height, width = size
     if not torch.compiler.is_compiling():
-        params = _on_device(params, images[0].device if images else params.device, height, width, chains)
+        params = _on_device(params, images[0].device if images else params.device, height, width, chains, mix)
         check_list("augment_list", images, params, height, width)
+    if chains == 0 and not mix:
+        finish = torch.ops.lightning_gpuaug.crop_finish_list
+        mean, std = _checked_output("augment_list", mean, std, dtype)
+        result: torch.Tensor = finish(list(images), params, height, width, mean, std, dtype, channels_last)
+        return result
     pixels = torch.ops.lightning_gpuaug.crop_resize_list(list(images), params, height, width)
     return augment(pixels, params, mean, std, dtype=dtype, channels_last=channels_last, chains=chains)
 
@@ -136,9 +152,25 @@ def resized_crop(
     return result
 
 
-def _on_device(params: torch.Tensor, device: torch.device, height: int, width: int, chains: int) -> torch.Tensor:
+def _on_device(
+    params: torch.Tensor, device: torch.device, height: int, width: int, chains: int, mix: bool
+) -> torch.Tensor:
     """Records on the CPU are checked, and copied to the images."""
     if params.device.type != "cpu" or params.ndim != 2 or params.shape[1] != WORDS:
         return params
     check_records(params, height, width, chains)
+    mixed = (params[:, Word.FLAGS] & int(Flag.MIXUP | Flag.CUTMIX)).nonzero()
+    if not mix and len(mixed):
+        raise ValueError(f"augment: mix is False, but the record of sample {int(mixed[0, 0])} mixes")
     return params if device.type == "cpu" else params.to(device, non_blocking=True)
+
+
+def _checked_output(
+    op: str, mean: Sequence[float] | None, std: Sequence[float] | None, dtype: torch.dtype
+) -> tuple[Sequence[float], Sequence[float]]:
+    """Mean and standard deviation with their defaults."""
+    constants = channel_constants(mean, std)
+    if not torch.compiler.is_compiling():
+        check_mean_std(op, *constants)
+        check_output_dtype(op, dtype)
+    return constants

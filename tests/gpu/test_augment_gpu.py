@@ -9,6 +9,7 @@ from lightning_gpuaug import ops
 from lightning_gpuaug.ops import record as rec
 from lightning_gpuaug.ops.record import Flag, Op, Opcode, Word
 from tests.ops.programs import random_records, records
+from tests.ops.test_augment_ragged import images, packed, plain_records
 
 pytestmark = pytest.mark.gpu
 
@@ -230,6 +231,22 @@ def test_ragged_images(size, interpolation, antialias):
         data.cuda(), offsets.cuda(), sizes.cuda(), params.cuda(), size, MEAN, STD, dtype=torch.bfloat16
     )
     assert torch.equal(packed.cpu(), cpu)
+
+
+@pytest.mark.parametrize("size", [(24, 40), (64, 64), (33, 70), (300, 17)])
+@pytest.mark.parametrize("channels_last", [True, False])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_ragged_images_without_programs_in_one_pass(size, channels_last, dtype):
+    options = {"dtype": dtype, "channels_last": channels_last, "chains": 0, "mix": False}
+    for seed in range(6):
+        params = plain_records(seed)
+        cpu = ops.augment_list(images(), params, size, MEAN, STD, **options)
+        data, offsets, sizes = (t.cuda() for t in packed(images()))
+        on_gpu = [image.cuda() for image in images()]
+        assert torch.equal(ops.augment_list(on_gpu, params.cuda(), size, MEAN, STD, **options).cpu(), cpu)
+        one_pass = ops.augment_packed(data, offsets, sizes, params.cuda(), size, MEAN, STD, **options)
+        assert torch.equal(one_pass.cpu(), cpu)
+        assert one_pass.stride() == cpu.stride()
 
 
 def test_more_images_in_a_list_than_fit_a_kernels_arguments():

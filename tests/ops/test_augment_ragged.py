@@ -221,3 +221,45 @@ def test_opcheck():
         (torch.ops.lightning_gpuaug.crop_resize_list.default, (images(), params, 6, 7)),
     ):
         assert set(torch.library.opcheck(op, arguments).values()) == {"SUCCESS"}
+
+
+def plain_records(seed: int) -> torch.Tensor:
+    """Windows, flips and erasing, but no programs and no mixes."""
+    g = np.random.default_rng(seed)
+    params = crop_records(windows(seed), str(g.choice(rec.INTERPOLATIONS)), bool(g.integers(2)))
+    flips = [Flag.FLIP_HORIZONTAL, Flag.FLIP_VERTICAL, Flag.FLIP_HORIZONTAL | Flag.FLIP_VERTICAL, 0, 0]
+    erasing = [0, Flag.ERASE_CONSTANT, Flag.ERASE_NOISE, Flag.ERASE_NOISE, 0]
+    for i, flag in enumerate(np.roll(flips, seed) | np.array(erasing)):
+        params[i, Word.FLAGS] |= int(flag)
+        params[i, Word.ERASE : Word.ERASE + 4] = torch.tensor([2, 1, 5 + seed, 4])
+        params[i, Word.ERASE_VALUE : Word.ERASE_VALUE + 3] = torch.tensor([0.5, -1.0, 2.0]).view(torch.int32)
+    return params
+
+
+@pytest.mark.parametrize("dtype", [torch.uint8, torch.bfloat16])
+@pytest.mark.parametrize("channels_last", [True, False])
+def test_without_programs_and_mixes_one_pass_gives_the_same(dtype, channels_last):
+    options = {"dtype": dtype, "channels_last": channels_last, "chains": 0}
+    for seed in range(3):
+        params = plain_records(seed)
+        expected = ops.augment_list(images(), params, (24, 40), MEAN, STD, **options)
+        assert torch.equal(ops.augment_list(images(), params, (24, 40), MEAN, STD, mix=False, **options), expected)
+        one_pass = ops.augment_packed(*packed(images()), params, (24, 40), MEAN, STD, mix=False, **options)
+        assert torch.equal(one_pass, expected)
+        assert one_pass.stride() == expected.stride()
+
+
+def test_a_broken_promise_not_to_mix_is_an_error_on_the_host():
+    params = plain_records(0)
+    params[3, Word.FLAGS] |= int(Flag.CUTMIX)
+    with pytest.raises(ValueError, match="mix is False, but the record of sample 3 mixes"):
+        ops.augment_list(images(), params, (8, 8), chains=0, mix=False)
+
+
+def test_opcheck_of_the_one_pass_ops():
+    arguments = (plain_records(1), 8, 12, MEAN, STD, torch.bfloat16, True)
+    for op, inputs in (
+        (torch.ops.lightning_gpuaug.crop_finish_packed, packed(images())),
+        (torch.ops.lightning_gpuaug.crop_finish_list, (images(),)),
+    ):
+        assert set(torch.library.opcheck(op.default, (*inputs, *arguments)).values()) == {"SUCCESS"}
