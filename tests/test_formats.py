@@ -104,7 +104,7 @@ def test_pixels_follow_their_labels(source: Source) -> None:
     dm.teardown("test")
 
 
-@settings(max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=4, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.integers(1, 4), st.integers(1, 4), st.integers(0, 9))
 def test_any_number_of_ranks(source: Source, world: int, batch_size: int, seed: int) -> None:
     modules = [
