@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -84,6 +85,7 @@ class Ranges:
         offset: first byte, int64 (N,).
         length: bytes, int64 (N,).
         cuts: sample to (first byte, bytes) pairs of its range that are not part of the image.
+        states: size and time of change of each of `paths`, without which the ranges mean nothing.
     """
 
     paths: npt.NDArray[np.bytes_]
@@ -91,6 +93,18 @@ class Ranges:
     offset: npt.NDArray[np.int64]
     length: npt.NDArray[np.int64]
     cuts: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
+    states: Sequence[tuple[int, int]] = ()
+
+    def check(self, files: npt.NDArray[np.integer]) -> None:
+        """Raise RuntimeError naming the first of `files` that is not the one that was indexed."""
+        for file in files.tolist():
+            path = os.fsdecode(bytes(self.paths[file]))
+            with contextlib.suppress(FileNotFoundError):  # reading tells
+                stat = os.stat(path)
+                if (stat.st_size, stat.st_mtime_ns) != self.states[file]:
+                    raise RuntimeError(
+                        f"{path}: was changed since this run indexed it, so that its labels may be others; start again"
+                    )
 
 
 class Background:
@@ -142,6 +156,7 @@ class RangeReader:
     def _read(self, indices: Indices, data: torch.Tensor, length: npt.NDArray[np.int64]) -> Encoded:
         ranges = self._ranges
         files, file = np.unique(ranges.file[indices], return_inverse=True)
+        ranges.check(files)
         start, got = read_into(data, ranges.paths[files], file.reshape(-1), ranges.offset[indices], length)
         problems = read_problems(got, length)
         length = np.where(got == length, length, 0)

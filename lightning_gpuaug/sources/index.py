@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import fcntl
 import hashlib
 import json
@@ -48,6 +49,7 @@ class ShardIndex:
             and is not part of it.
         skipped: what was left out and why, the first few; empty unless skipping was asked for.
         skipped_count: how many were left out.
+        state: size and time of change of the file; see `state_of`.
     """
 
     offset: npt.NDArray[np.int64]
@@ -58,6 +60,7 @@ class ShardIndex:
     cuts: npt.NDArray[np.int64] = field(default_factory=_no_cuts)
     skipped: tuple[str, ...] = ()
     skipped_count: int = 0
+    state: tuple[int, int] = (0, 0)
 
     def __len__(self) -> int:
         """Number of records."""
@@ -120,11 +123,12 @@ def indexed(
 
 
 def _cached_or_built(path: str, other: str, indexer: Indexer, options: Sequence[str], folder: str) -> ShardIndex:
+    state = state_of(path)
     stamp = _stamp(path, other, options)
     name = hashlib.blake2b(json.dumps([os.path.abspath(path), other, *options]).encode(), digest_size=10).hexdigest()
     cache = os.path.join(folder, f"{os.path.basename(path)[:80]}-{name}.npz")
     if (found := _load(cache, stamp)) is not None:
-        return found
+        return dataclasses.replace(found, state=state)
     try:
         os.makedirs(folder, exist_ok=True)
         lock = open(f"{cache}.lock", "w")  # noqa: SIM115 - closed below
@@ -134,13 +138,13 @@ def _cached_or_built(path: str, other: str, indexer: Indexer, options: Sequence[
         with contextlib.suppress(OSError):  # a file system without locks: several may build, the result is the same
             fcntl.flock(lock, fcntl.LOCK_EX)
         if (found := _load(cache, stamp)) is not None:
-            return found
+            return dataclasses.replace(found, state=state)
         _log.info("indexing %s", path)
         index = _build(path, indexer)
         if _stamp(path, other, options) != stamp:
             raise ValueError(f"{path}: was changed while it was being indexed; try again when it is complete")
         _store(index, cache, stamp)
-        return index
+        return dataclasses.replace(index, state=state)
 
 
 def _build(path: str, indexer: Indexer) -> ShardIndex:
@@ -153,9 +157,15 @@ def _build(path: str, indexer: Indexer) -> ShardIndex:
             return indexer(path, data)
 
 
+def state_of(path: str) -> tuple[int, int]:
+    """Size in bytes and time of change in ns of a file, by which one is known again."""
+    stat = os.stat(path)
+    return stat.st_size, stat.st_mtime_ns
+
+
 def _stamp(path: str, other: str, options: Sequence[str]) -> str:
     """What must be the same for an index to be right."""
-    files = [(stat.st_size, stat.st_mtime_ns) for stat in (os.stat(name) for name in (path, other) if name)]
+    files = [state_of(name) for name in (path, other) if name]
     return json.dumps([_VERSION, os.path.abspath(path), files, *options])
 
 

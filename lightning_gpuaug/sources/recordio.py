@@ -16,7 +16,7 @@ from lightning_gpuaug.sources.index import Indexer, ShardIndex, Skips
 from lightning_gpuaug.sources.labels import Label, LabelColumn
 from lightning_gpuaug.sources.names import NameList
 from lightning_gpuaug.sources.records import RecordSource
-from lightning_gpuaug.sources.shards import Paths, expand, validated_paths
+from lightning_gpuaug.sources.shards import expand, validated_paths
 
 _MAGIC = struct.pack("<I", 0xCED7230A)
 _HEADER = struct.Struct("<IfQQ")  # IRHeader: number of labels (0: the one that follows), label, id, id2
@@ -51,16 +51,12 @@ class RecordIO(RecordSource):
     def _idx_files(self) -> tuple[str, ...]:
         if self.idx is None:
             return ()
-        files = expand(self._idx_patterns(self.idx), "RecordIO.idx")
+        files = expand(validated_paths(self.idx, "RecordIO.idx"), "RecordIO.idx")
         if len(files) != len(self._files):
             raise ValueError(
                 f"RecordIO.idx must name one file for each of rec, got {len(files)} for {len(self._files)}"
             )
         return files
-
-    @staticmethod
-    def _idx_patterns(idx: Paths) -> str | tuple[str, ...]:
-        return validated_paths(idx, "RecordIO.idx")
 
     def _beside(self) -> Sequence[str]:
         return self._idx_files

@@ -158,7 +158,7 @@ class RecordSource(Source):
         columns = (records.file, records.offset, records.length)
         if chosen is not None:
             columns = tuple(column[chosen] for column in columns)  # type: ignore[assignment]
-        return RangeReader(Ranges(fixed_paths(self._files), *columns, cuts))
+        return RangeReader(Ranges(fixed_paths(self._files), *columns, cuts, records.states))
 
     @property
     def files(self) -> tuple[str, ...]:
@@ -276,6 +276,7 @@ class Records:
         self.length = np.concatenate([shard.length for shard in shards])
         self.numbers = np.concatenate([shard.numbers for shard in shards])
         self.keys = [shard.keys for shard in shards]
+        self.states = [shard.state for shard in shards]
         moved = [shard.cuts + np.array([begin, 0, 0]) for shard, begin in zip(shards, self.bounds[:-1], strict=True)]
         self.cuts = np.concatenate(moved).astype(np.int64)
         self.labels: LabelColumn = merge([shard.labels for shard in shards], files)

@@ -70,15 +70,26 @@ class TFRecord(RecordSource):
 
     def _indexer(self) -> Indexer:
         return partial(
-            index_tfrecord, image=self.image, label=self.label, missing=self.missing, checksums=self.checksums
+            index_tfrecord,
+            image=self.image,
+            label=self.label,
+            multilabel=self.multilabel,
+            missing=self.missing,
+            checksums=self.checksums,
         )
 
     def _index_options(self) -> tuple[str, ...]:
-        return self.image, repr(self.label), self.checksums
+        return self.image, repr(self.label), repr(self.multilabel), self.checksums
 
 
 def index_tfrecord(
-    path: str, data: mmap.mmap, image: str, label: str | None, missing: str, checksums: Checksums
+    path: str,
+    data: mmap.mmap,
+    image: str,
+    label: str | None,
+    multilabel: bool,
+    missing: str,
+    checksums: Checksums,
 ) -> ShardIndex:
     """Find the records of a file.
 
@@ -97,7 +108,11 @@ def index_tfrecord(
                 raise WireError("its data does not have the checksum that is stored with it")
             found = _features(data, begin, begin + length, wanted)
             where = _image_of(data, found[0], image)
-            labels.append(None if label is None else _label_of(data, found[1], label))
+            values = None if label is None else _label_of(data, found[1], label)
+            if values is not None and len(values) != 1 and not multilabel:
+                rule = "must hold one value (multilabel=True for several)"
+                raise _FeatureError(f"feature {label!r} {rule}, holds {len(values)}")
+            labels.append(values)
             rows.append((number, *where))
         except _FeatureError as error:
             has = ", ".join(_names(data, begin, begin + length))
@@ -239,7 +254,7 @@ def _image_of(data: mmap.mmap, where: tuple[int, int] | None, name: str) -> tupl
     return first, last - first
 
 
-def _label_of(data: mmap.mmap, where: tuple[int, int] | None, name: str) -> Label:
+def _label_of(data: mmap.mmap, where: tuple[int, int] | None, name: str) -> list[int] | list[str] | list[float]:
     kind, a, b = _list_of(data, where, name)
     if kind == 1:
         names = []

@@ -14,6 +14,7 @@ import torch
 from lightning_gpuaug import Examples, ImageDataModule, weighted_order
 from lightning_gpuaug.plan import Plan
 from tests.record_files import jpeg
+from tests.sources.plain_dataset import Paths
 
 
 class Items:
@@ -151,7 +152,10 @@ def test_what_cannot_be_read_is_a_bad_image(tmp_path: Path) -> None:
 
 
 def test_processes_fetch_the_same(tmp_path: Path) -> None:
-    source = Examples(Items(pair), processes=True, workers=2)
+    paths = [tmp_path / f"{i}.jpg" for i in range(6)]
+    for i, path in enumerate(paths):
+        path.write_bytes(jpeg(i))
+    source = Examples(Paths([str(path) for path in paths]), processes=True, workers=2)
     contents, targets = fetched(source)
     assert contents == [jpeg(i) for i in range(6)]
     assert targets.tolist() == list(range(6))
