@@ -170,7 +170,7 @@ def find_culprits(decoding: Decoding, request: Request, indices: Indices) -> dic
         except DecodeError as error:
             pipe.close()
             pipe = None
-            culprits[int(indices[row])] = _diagnosis(request.images, row) or _last_words(error)
+            culprits[int(indices[row])] = _diagnosis(request.images, row) or last_words(error)
     if pipe is not None:
         pipe.close()
     return culprits
@@ -184,7 +184,7 @@ def _diagnosis(images: Paths | Encoded, row: int) -> str | None:
     return diagnose(os.fsdecode(bytes(images[row])))
 
 
-def _last_words(error: DecodeError) -> str:
+def last_words(error: DecodeError) -> str:
     """What DALI says of the failure, in one line."""
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     telling = [line for line in lines if "rror" in line and not line.startswith("Critical error")]

@@ -352,16 +352,26 @@ class ImageDataModule(pl.LightningDataModule):
             return self.batch_size
         return self.eval_batch_size
 
-    def _plan(self, stage: Stage) -> Plan:
-        source, place, training = self._source(stage), self._require_place(stage), stage == "train"
+    def plan(self, stage: Stage, rank: int = 0, world: int = 1) -> Plan:
+        """Which samples come when in a stage, for any rank of any number of them; no device and no Trainer is needed.
+
+        Args:
+            stage: "train", "val", "test" or "predict".
+            rank: 0..world-1.
+            world: number of processes that share the data.
+
+        Raises:
+            ValueError: no such data was given, or it cannot be dealt to so many ranks.
+        """
+        source, training = self._source(stage), stage == "train"
         overfit = self._fitting is not None and self._fitting.overfit_batches > 0  # type: ignore[attr-defined]
         try:
             sampler = source.sampler() if training and not overfit else None
             return Plan(
                 size=len(source) if sampler is None else sampler.size,
                 batch_size=self._batch_size(stage),
-                rank=place.rank,
-                world=place.world,
+                rank=rank,
+                world=world,
                 shuffle=training and not overfit,
                 drop_last=training and self.drop_last,
                 seed=self._seed(),
@@ -369,6 +379,10 @@ class ImageDataModule(pl.LightningDataModule):
             )
         except ValueError as error:
             raise ValueError(f"{stage} data: {error}") from None
+
+    def _plan(self, stage: Stage) -> Plan:
+        place = self._require_place(stage)
+        return self.plan(stage, place.rank, place.world)
 
     def _decoding(self, stage: Stage) -> Decoding:
         place, training = self._require_place(stage), stage == "train"

@@ -138,6 +138,11 @@ class RangeReader:
         self._ranges = ranges
         self._background = Background()
 
+    @property
+    def ranges(self) -> Ranges:
+        """Where the images are."""
+        return self._ranges
+
     def begin(self, indices: Indices, pinned: bool) -> Future[Encoded]:
         """Begin to read; see `Reader`."""
         length = self._ranges.length[indices]

@@ -8,12 +8,39 @@ import re
 import struct
 import warnings
 import zlib
+from typing import Literal, NamedTuple
 
 from PIL import Image
 
 from lightning_gpuaug.sources.imageheader import HEADER_BYTES, jpeg_scan_start, size_of, sniff, tiff_tags
 
-__all__ = ["MAX_PIXELS", "diagnose", "diagnose_encoded", "encoded_size", "header_size", "sniff"]
+__all__ = [
+    "MAX_PIXELS",
+    "Problem",
+    "ProblemKind",
+    "diagnose",
+    "diagnose_encoded",
+    "encoded_size",
+    "header_size",
+    "problem_in",
+    "sniff",
+    "unreadable",
+]
+
+ProblemKind = Literal["unreadable", "empty", "not an image", "undecodable type", "oversized", "truncated", "damaged"]
+
+
+class Problem(NamedTuple):
+    """What keeps DALI from decoding an image.
+
+    Attributes:
+        kind: the sort of it, to count by.
+        reason: what was found, in a few words.
+    """
+
+    kind: ProblemKind
+    reason: str
+
 
 #: Pixels that a header may claim: where Pillow refuses a decompression bomb (half a GiB of RGB).
 MAX_PIXELS = 178_956_970
@@ -50,54 +77,65 @@ def encoded_size(data: bytes) -> tuple[int, int] | None:
 def diagnose(path: str | os.PathLike[str]) -> str | None:
     """What keeps DALI from decoding the image, in a few words; None if nothing was found.
 
-    The whole file is read; `diagnose_encoded` says how.
+    The whole file is read; see `problem_in`.
     """
     try:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        return f"unreadable: {(error.strerror or str(error)).lower()}"
+        return unreadable(error).reason
     return diagnose_encoded(data)
 
 
 def diagnose_encoded(data: bytes) -> str | None:
-    """What keeps DALI from decoding the image `data`, in a few words; None if nothing was found.
+    """What keeps DALI from decoding the image `data`, in a few words; None if nothing was found. See `problem_in`."""
+    problem = problem_in(data)
+    return None if problem is None else problem.reason
 
-    JPEG and PNG are checked by their structure (JPEG: segments and end marker; PNG: every
-    chunk's checksum), which is much faster than decoding and misses damage inside a JPEG's compressed data; the
-    rarer formats are decoded with Pillow. What counts as right is what DALI 2.4 was seen to decode: trailing bytes
-    after the image, the first frame of an animated or extended WebP, the first page of a TIFF. A header that claims
-    more than `MAX_PIXELS` is refused before anything is allocated.
+
+def unreadable(error: OSError) -> Problem:
+    """The problem of a file that cannot be read."""
+    return Problem("unreadable", f"unreadable: {(error.strerror or str(error)).lower()}")
+
+
+def problem_in(data: bytes) -> Problem | None:
+    """What keeps DALI from decoding the image in `data`; None if nothing was found.
+
+    JPEG and PNG are checked by their structure (JPEG: segments and end marker; PNG: every chunk's checksum), which is
+    much faster than decoding and misses damage inside a JPEG's compressed data; the rarer formats are decoded with
+    Pillow. What counts as right is what DALI 2.4 was seen to decode: trailing bytes after the image, the first frame
+    of an animated or extended WebP, the first page of a TIFF. A header that claims more than `MAX_PIXELS` is refused
+    before anything is allocated.
     """
     kind = sniff(data)
     if kind is None:
-        return f"unknown bytes {data[:8].hex(' ')}"
+        return Problem("not an image", f"unknown bytes {data[:8].hex(' ')}")
     if kind in _NOT_IMAGES:
-        return _NOT_IMAGES[kind]
+        return Problem("empty" if kind == "empty" else "not an image", _NOT_IMAGES[kind])
     if kind in _UNDECODABLE:
-        return f"{_UNDECODABLE[kind]} (not decodable by DALI)"
+        return Problem("undecodable type", f"{_UNDECODABLE[kind]} (not decodable by DALI)")
     size = size_of(data)
     if size is None:
-        return f"truncated {kind.upper()} (no image size in the header)"
+        return Problem("truncated", f"truncated {kind.upper()} (no image size in the header)")
     width, height = size
     if width <= 0 or height <= 0:
-        return f"header claims {width}×{height}"
+        return Problem("damaged", f"header claims {width}×{height}")
     if width * height > MAX_PIXELS:
         megapixels, limit = width * height / 1e6, MAX_PIXELS / 1e6
-        return f"header claims {width}×{height} ({megapixels:.0f} Mpx, limit {limit:.0f} Mpx)"
+        return Problem("oversized", f"header claims {width}×{height} ({megapixels:.0f} Mpx, limit {limit:.0f} Mpx)")
     if kind == "jpeg":
-        return _jpeg_damage(data)
+        return _jpeg_problem(data)
     if kind == "png":
-        return _png_damage(data)
+        return _png_problem(data)
     if kind == "tiff" and 258 not in tiff_tags(data):
-        return "TIFF without a BitsPerSample field (not decodable by DALI)"
-    return _decoding_damage(data, kind)
+        return Problem("undecodable type", "TIFF without a BitsPerSample field (not decodable by DALI)")
+    return _decoding_problem(data, kind)
 
 
-def _jpeg_damage(data: bytes) -> str | None:
+def _jpeg_problem(data: bytes) -> Problem | None:
     position = jpeg_scan_start(data)
     if position is None:
-        return "truncated JPEG (no image data)"
+        return Problem("truncated", "truncated JPEG (no image data)")
     # Scan after scan: a segment's bytes are skipped, so that an end marker among them does not count.
     while position + 2 <= len(data):
         position += int.from_bytes(data[position : position + 2], "big")
@@ -107,10 +145,10 @@ def _jpeg_damage(data: bytes) -> str | None:
         if found[0] == b"\xff\xd9":
             return None
         position = found.end()
-    return "truncated JPEG (no end-of-image marker)"
+    return Problem("truncated", "truncated JPEG (no end-of-image marker)")
 
 
-def _png_damage(data: bytes) -> str | None:
+def _png_problem(data: bytes) -> Problem | None:
     position, pixels = 8, False
     while position + 12 <= len(data):
         (length,) = struct.unpack_from(">I", data, position)
@@ -120,15 +158,15 @@ def _png_damage(data: bytes) -> str | None:
         name = data[position + 4 : position + 8]
         (checksum,) = struct.unpack_from(">I", data, end - 4)
         if zlib.crc32(memoryview(data)[position + 4 : end - 4]) != checksum:
-            return f"damaged PNG (checksum of {name.decode('latin-1')!r})"
+            return Problem("damaged", f"damaged PNG (checksum of {name.decode('latin-1')!r})")
         pixels = pixels or name == b"IDAT"
         if name == b"IEND":
-            return None if pixels else "damaged PNG (no image data)"
+            return None if pixels else Problem("damaged", "damaged PNG (no image data)")
         position = end
-    return "truncated PNG"
+    return Problem("truncated", "truncated PNG")
 
 
-def _decoding_damage(data: bytes, kind: str) -> str | None:
+def _decoding_problem(data: bytes, kind: str) -> Problem | None:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Pillow warns of oddities that do not keep it from decoding
@@ -136,5 +174,5 @@ def _decoding_damage(data: bytes, kind: str) -> str | None:
                 image.load()
     except Exception as error:  # Pillow's plugins raise nearly anything on damaged files
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-        return f"damaged {kind.upper()} ({reason})"
+        return Problem("damaged", f"damaged {kind.upper()} ({reason})")
     return None

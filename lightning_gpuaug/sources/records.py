@@ -140,6 +140,11 @@ class RecordSource(Source):
                 stacklevel=2,
             )
 
+    @property
+    def skipped(self) -> tuple[list[str], int]:
+        """What `missing="skip"` has left out and why, the first few of each file; and how many records in all."""
+        return self._records.skipped, self._records.skipped_count
+
     def reader(self) -> RangeReader:
         """Reads the encoded images."""
         records, chosen = self._records, self._kept

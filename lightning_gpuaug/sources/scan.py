@@ -53,7 +53,7 @@ class FolderScan:
 
 
 @dataclass
-class _Found:
+class Found:
     """What is in one class folder (or loose in the root)."""
 
     count: int = 0
@@ -63,13 +63,54 @@ class _Found:
     excluded: set[str] = field(default_factory=set)
 
 
-def scan_folder(root: str, exclude: Sequence[str] = (), extensions: frozenset[str] = IMAGE_EXTENSIONS) -> FolderScan:
-    """List the images (files with one of `extensions`) below `root`, in torchvision's order.
+@dataclass
+class FolderSurvey:
+    """All that was seen below a folder, before it is judged.
+
+    Attributes:
+        folders: class folders, sorted.
+        found: what is in each of them.
+        loose: what is in the root itself.
+        loose_images: how many of the root's own files have an image's extension.
+        excluded: exclusions as paths below the root, and as they were written.
+    """
+
+    folders: list[str]
+    found: list[Found]
+    loose: Found
+    loose_images: int
+    excluded: dict[str, str]
+
+    @property
+    def dangling(self) -> list[str]:
+        """Links that lead nowhere, sorted."""
+        return sorted(link for part in (self.loose, *self.found) for link in part.dangling)
+
+    @property
+    def unused(self) -> Counter[str]:
+        """Files that are not samples, by reason."""
+        return sum((part.unused for part in self.found), self.loose.unused)
+
+    @property
+    def names(self) -> NameList:
+        """Images relative to the root, folder by folder."""
+        return NameList(b"".join(part.blob for part in self.found))
+
+    @property
+    def counts(self) -> npt.NDArray[np.int64]:
+        """Images of each class folder."""
+        return np.array([part.count for part in self.found], dtype=np.int64)
+
+
+def survey_folder(
+    root: str, exclude: Sequence[str] = (), extensions: frozenset[str] = IMAGE_EXTENSIONS
+) -> FolderSurvey:
+    """List what is below `root`, in torchvision's order.
 
     Raises:
-        FileNotFoundError: no such root, or a link that leads nowhere.
+        FileNotFoundError: no such root.
         NotADirectoryError: the root is a file.
-        ValueError: no class folders, no images at all, or a name that is not UTF-8.
+        ValueError: a name that is not UTF-8.
     """
     if not os.path.exists(root):
         raise FileNotFoundError(f"no such folder: {root} (seen from {os.getcwd()})")
@@ -78,7 +119,7 @@ def scan_folder(root: str, exclude: Sequence[str] = (), extensions: frozenset[st
             f"the root of an image folder must be a folder, {root} is a file (a list? use FileList)"
         )
     excluded = {_relative_to(root, entry): entry for entry in exclude}
-    loose, folders = _Found(), list[str]()
+    loose, folders = Found(), list[str]()
     loose_images = 0
     for entry, is_folder in _visible(root, "", excluded, loose):
         if is_folder:
@@ -89,30 +130,39 @@ def scan_folder(root: str, exclude: Sequence[str] = (), extensions: frozenset[st
     folders.sort()
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
         found = list(pool.map(lambda name: _scan_class(root, name, excluded, extensions), folders))
+    return FolderSurvey(folders, found, loose, loose_images, excluded)
 
-    dangling = sorted(link for part in (loose, *found) for link in part.dangling)
+
+def scan_folder(root: str, exclude: Sequence[str] = (), extensions: frozenset[str] = IMAGE_EXTENSIONS) -> FolderScan:
+    """List the images (files with one of `extensions`) below `root`, in torchvision's order.
+
+    Raises:
+        FileNotFoundError: no such root, or a link that leads nowhere.
+        NotADirectoryError: the root is a file.
+        ValueError: no class folders, no images at all, or a name that is not UTF-8.
+    """
+    survey = survey_folder(root, exclude, extensions)
+    dangling, names, unused = survey.dangling, survey.names, survey.unused
     if dangling:
         more = f" (and {len(dangling) - 1} more such links)" if len(dangling) > 1 else ""
         raise FileNotFoundError(f"link leads nowhere: {os.path.join(root, dangling[0])}{more}")
-    if not folders:
-        raise ValueError(_why_no_classes(root, loose, loose_images))
-    unused = sum((part.unused for part in found), loose.unused)
-    blob = b"".join(part.blob for part in found)
-    if not blob:
+    if not survey.folders:
+        raise ValueError(_why_no_classes(root, survey.loose, survey.loose_images))
+    if not len(names):
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(unused.items())) or "nothing else"
-        raise ValueError(f"no images in the {len(folders)} class folder(s) of {root}; found {counts}")
-    matched = loose.excluded.union(*(part.excluded for part in found))
+        raise ValueError(f"no images in the {len(survey.folders)} class folder(s) of {root}; found {counts}")
+    matched = survey.loose.excluded.union(*(part.excluded for part in survey.found))
     return FolderScan(
-        folders=tuple(folders),
-        counts=np.array([part.count for part in found], dtype=np.int64),
-        names=NameList(blob),
+        folders=tuple(survey.folders),
+        counts=survey.counts,
+        names=names,
         unused=dict(unused),
-        excluded_nothing=tuple(entry for path, entry in excluded.items() if path not in matched),
+        excluded_nothing=tuple(entry for path, entry in survey.excluded.items() if path not in matched),
     )
 
 
-def _scan_class(root: str, name: str, excluded: Iterable[str], extensions: frozenset[str]) -> _Found:
-    found = _Found()
+def _scan_class(root: str, name: str, excluded: Iterable[str], extensions: frozenset[str]) -> Found:
+    found = Found()
     images: list[tuple[str, list[str]]] = []
     pending = [name]
     while pending:
@@ -138,7 +188,7 @@ def _scan_class(root: str, name: str, excluded: Iterable[str], extensions: froze
     return found
 
 
-def _visible(root: str, folder: str, excluded: Iterable[str], found: _Found) -> Iterator[tuple[os.DirEntry[str], bool]]:
+def _visible(root: str, folder: str, excluded: Iterable[str], found: Found) -> Iterator[tuple[os.DirEntry[str], bool]]:
     """Files and folders (True) of `root/folder` that are data; the others are booked in `found`."""
     with os.scandir(os.path.join(root, folder)) as entries:
         for entry in entries:
@@ -201,7 +251,7 @@ def _is_utf8(name: bytes) -> bool:
     return True
 
 
-def _why_no_classes(root: str, loose: _Found, loose_images: int) -> str:
+def _why_no_classes(root: str, loose: Found, loose_images: int) -> str:
     if loose_images:
         images = "1 loose image" if loose_images == 1 else f"{loose_images} loose images"
         return f"class sub-folders expected, {images} found in {root}"
