@@ -1,0 +1,107 @@
+"""`gpuaug scan`: exit codes, the report, and training without what it found."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from lightning_gpuaug import FileList, ImageDataModule, ImageFolder
+from lightning_gpuaug.bad_images import BadImageError
+from lightning_gpuaug.cli import main
+from lightning_gpuaug.sources import Source
+from tests.tools.broken import EXPECTED, break_tree, write_tree
+
+
+def test_clean_is_0_and_findings_are_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tree(tmp_path / "clean")
+    assert main(["scan", str(tmp_path / "clean")]) == 0
+    assert "samples" in capsys.readouterr().out
+    write_tree(tmp_path / "bad")
+    break_tree(tmp_path / "bad")
+    assert main(["scan", str(tmp_path / "bad"), "--show", "2"]) == 1
+    out = capsys.readouterr().out
+    assert "a/dangling.jpg: link leads nowhere" in out
+    assert f"and {len(EXPECTED) - 2} more" in out
+
+
+def test_json_is_the_whole_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tree(tmp_path)
+    break_tree(tmp_path)
+    assert main(["scan", str(tmp_path), "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert {finding["name"] for finding in report["findings"]} == EXPECTED.keys()
+    assert report["class_counts"].keys() == {"a", "b"}
+    assert report["sizes"]["width"]["median"] > 0
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["{}/none"], "no such folder"),
+        (["{}", "--workers", "0"], "--workers must be at least 1"),
+        (["{}", "--exclude", "{}/none.txt"], "--exclude"),
+    ],
+)
+def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], args: list[str], complaint: str) -> None:
+    write_tree(tmp_path)
+    assert main(["scan", *(arg.format(tmp_path) for arg in args)]) == 2
+    assert complaint in capsys.readouterr().err
+
+
+def test_shards_are_scanned_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUAUG_INDEX_DIR", str(tmp_path / "index"))
+    write_tree(tmp_path / "data")
+    out = str(tmp_path / "out")
+    assert main(["convert", str(tmp_path / "data"), out, "--to=webdataset", "--shard-images=4", "--workers=1"]) == 0
+    assert main(["scan", out]) == 0
+    assert "WebDataset shards" in capsys.readouterr().out
+    shard = tmp_path / "out/data-000001.tar"
+    shard.write_bytes(shard.read_bytes()[:1400])
+    assert main(["scan", f"{out}/data-{{000000..000001}}.tar", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert [(finding["name"], finding["kind"]) for finding in report["findings"]] == [
+        ("data-000001.tar", "damaged shard")
+    ]
+    assert report["samples"] == 4
+    assert main(["scan", f"{out}/none-*.tar"]) == 2
+
+
+def names_trained_on(source: Source) -> list[str]:
+    data = ImageDataModule(train=source, batch_size=2, image_size=16, decode="cpu", num_threads=1, drop_last=False)
+    loader = data.setup_for("cpu").train_dataloader()
+    count = sum(len(targets) for _, targets in loader)
+    data.teardown("fit")
+    assert count == len(source)
+    return sorted(source.sample_name(i) for i in range(len(source)))
+
+
+def test_a_run_with_the_exclusion_list_meets_no_bad_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    root, bad = tmp_path / "data", tmp_path / "bad.txt"
+    write_tree(root)
+    break_tree(root)
+    (root / "a/dangling.jpg").unlink()
+    listing = root / "list.txt"
+    whole = ImageFolder(root)
+    listing.write_text("".join(f"{whole.sample_name(i)} {whole.targets[i]}\n" for i in range(len(whole))))
+    with pytest.raises(BadImageError):
+        names_trained_on(FileList(listing))
+    listing.rename(tmp_path / "list.txt")
+    with pytest.raises(BadImageError):
+        names_trained_on(whole)
+
+    assert main(["scan", str(root), "--exclude-list", str(bad)]) == 1
+    good = sorted(whole.sample_name(i) for i in range(len(whole)) if whole.sample_name(i) not in EXPECTED)
+    assert names_trained_on(ImageFolder(root, exclude=str(bad))) == good
+    assert names_trained_on(FileList(tmp_path / "list.txt", root=root, exclude=str(bad))) == good
+
+    before = bad.read_text().splitlines()
+    (root / "b/new.jpg").write_bytes(b"")
+    capsys.readouterr()
+    assert main(["scan", str(root), "--exclude", str(bad), "--exclude-list", str(bad)]) == 1
+    assert "b/new.jpg: empty file" in capsys.readouterr().out
+    assert [line for line in before if line[0] != "#"] == bad.read_text().splitlines()[1:-2]
+    assert main(["scan", str(root), "--exclude", str(bad)]) == 0
