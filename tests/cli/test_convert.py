@@ -1,0 +1,128 @@
+"""`gpuaug convert`: exit codes, what it prints, and being killed."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from lightning_gpuaug.cli import main
+from tests.tools.broken import break_tree, jpeg, write_tree
+
+
+def test_whole_is_0_and_json_says_what_was_made(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tree(tmp_path / "train")
+    args = ["convert", str(tmp_path / "train"), str(tmp_path / "out"), "--to", "webdataset", "--shard-images", "4"]
+    assert main([*args, "--workers", "1"]) == 0
+    out = capsys.readouterr().out
+    assert "6 images in 2 shards" in out
+    assert f'WebDataset("{tmp_path / "out"}/train-{{000000..000001}}.tar")' in out
+    assert main([*args, "--workers", "1", "--json"]) == 0
+    done = json.loads(capsys.readouterr().out)
+    assert (done["kept"], done["samples"], done["complete"]) == (2, 6, True)
+
+
+def test_bad_images_are_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tree(tmp_path / "train")
+    break_tree(tmp_path / "train")
+    (tmp_path / "train/a/dangling.jpg").unlink()
+    args = ["convert", str(tmp_path / "train"), str(tmp_path / "out"), "--to=webdataset", "--workers=1"]
+    assert main(args) == 1
+    out = capsys.readouterr().out
+    assert "a/half.jpg: truncated JPEG" in out
+    assert "stopped at 6 bad image(s)" in out
+    assert main([*args, "--on-bad", "skip"]) == 1
+    assert "8 images in 1 shards" in capsys.readouterr().out
+    bad = tmp_path / "bad.txt"
+    assert main(["scan", str(tmp_path / "train"), "--exclude-list", str(bad)]) == 1
+    assert main([*args, "--exclude", str(bad), "--prefix", "clean"]) == 0
+
+
+def test_validation_shards_take_the_class_map_of_the_training_shards(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tree(tmp_path / "train", classes=("a", "b", "c"))
+    write_tree(tmp_path / "val", classes=("a", "c"))
+    out, more = str(tmp_path / "out"), ["--to=webdataset", "--workers=1"]
+    assert main(["convert", str(tmp_path / "train"), out, *more]) == 0
+    with pytest.warns(UserWarning, match="no samples of class 'b'"):
+        assert main(["convert", str(tmp_path / "val"), out, *more, "--classes", f"{out}/train-classes.json"]) == 0
+    assert json.loads((tmp_path / "out/val-classes.json").read_text()) == {"a": 0, "b": 1, "c": 2}
+    write_tree(tmp_path / "other", classes=("d",))
+    assert main(["convert", str(tmp_path / "other"), out, *more, "--classes", f"{out}/train-classes.json"]) == 1
+    assert "class 'd' not among the 3 training classes" in capsys.readouterr().err
+    (tmp_path / "map.json").write_text('{"a": 0, "b": 2}')
+    assert main(["convert", str(tmp_path / "val"), out, *more, "--classes", str(tmp_path / "map.json")]) == 2
+    assert "must map class names to 0..1, each once" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("args", "complaint"),
+    [
+        (["{}/none", "{}/out", "--to=tfrecord"], "no such folder or list"),
+        (["{}/train", "{}/out"], "--to"),
+        (["{}/train", "{}/out", "--to=zip"], "invalid choice"),
+        (["{}/train", "{}/out", "--to=tfrecord", "--shard-bytes=many"], "must be a size such as 256M"),
+        (["{}/train", "{}/out", "--to=tfrecord", "--quality=101"], "must be a whole number in 1..100"),
+        (["{}/train", "{}/out", "--to=tfrecord", "--prefix=a/b"], "--prefix"),
+        (["{}/train", "{}/train/out", "--to=tfrecord"], "must not lie inside of the source"),
+    ],
+)
+def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], args: list[str], complaint: str) -> None:
+    write_tree(tmp_path / "train", good=1)
+    assert main(["convert", *(arg.format(tmp_path) for arg in args)]) == 2
+    assert complaint in capsys.readouterr().err
+    assert not (tmp_path / "out").exists()
+
+
+def _alive(folder: Path) -> list[str]:
+    """Command lines of processes that have a file open below `folder`."""
+    found = []
+    for process in Path("/proc").glob("[0-9]*"):
+        try:
+            links = [os.readlink(link) for link in (process / "fd").iterdir()]
+        except OSError:
+            continue
+        if any(link.startswith(str(folder)) for link in links):
+            found.append((process / "cmdline").read_text().replace("\0", " "))
+    return found
+
+
+def test_killed_in_the_middle_it_continues_to_the_same_bytes(tmp_path: Path) -> None:
+    (tmp_path / "train/a").mkdir(parents=True)
+    for i in range(90):
+        (tmp_path / f"train/a/{i:02d}.jpg").write_bytes(jpeg(i, (400, 500)))
+    command = [sys.executable, "-m", "lightning_gpuaug.cli", "convert", str(tmp_path / "train")]
+    options = ["--to=webdataset", "--shard-images=3", "--resize=200", "--workers=2"]
+    out = tmp_path / "out"
+    with subprocess.Popen([*command, str(out), *options], stdout=subprocess.DEVNULL) as running:
+        journal = out / ".train-journal.jsonl"
+        while running.poll() is None and (not journal.exists() or journal.read_bytes().count(b"\n") < 3):
+            time.sleep(0.01)
+        assert running.poll() is None, "it was done before it could be killed"
+        running.send_signal(signal.SIGKILL)
+        running.wait()
+    finished = {json.loads(line)["name"] for line in journal.read_bytes().splitlines()[1:] if line.endswith(b"}")}
+    assert 2 <= len(finished) < 30
+    times = {name: (out / name).stat().st_mtime_ns for name in finished}
+    deadline = time.monotonic() + 20
+    while _alive(out) and time.monotonic() < deadline:  # the workers see that they are alone
+        time.sleep(0.05)
+    assert _alive(out) == []
+
+    again = subprocess.run([*command, str(out), *options, "--json"], capture_output=True, text=True, check=False)
+    assert again.returncode == 0, again.stderr
+    done = json.loads(again.stdout)
+    assert done["kept"] == len(finished)
+    assert done["samples"] == 90
+    assert {name: (out / name).stat().st_mtime_ns for name in finished} == times
+    assert main(["convert", str(tmp_path / "train"), str(tmp_path / "whole"), *options[:3], "--workers=1"]) == 0
+    assert {p.name: p.read_bytes() for p in out.iterdir()} == {
+        p.name: p.read_bytes() for p in (tmp_path / "whole").iterdir()
+    }
