@@ -50,6 +50,26 @@ def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], ar
     assert complaint in capsys.readouterr().err
 
 
+def test_shards_are_scanned_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUAUG_INDEX_DIR", str(tmp_path / "index"))
+    write_tree(tmp_path / "data")
+    out = str(tmp_path / "out")
+    assert main(["convert", str(tmp_path / "data"), out, "--to=webdataset", "--shard-images=4", "--workers=1"]) == 0
+    assert main(["scan", out]) == 0
+    assert "WebDataset shards" in capsys.readouterr().out
+    shard = tmp_path / "out/data-000001.tar"
+    shard.write_bytes(shard.read_bytes()[:1400])
+    assert main(["scan", f"{out}/data-{{000000..000001}}.tar", "--json"]) == 1
+    report = json.loads(capsys.readouterr().out)
+    assert [(finding["name"], finding["kind"]) for finding in report["findings"]] == [
+        ("data-000001.tar", "damaged shard")
+    ]
+    assert report["samples"] == 4
+    assert main(["scan", f"{out}/none-*.tar"]) == 2
+
+
 def names_trained_on(source: Source) -> list[str]:
     data = ImageDataModule(train=source, batch_size=2, image_size=16, decode="cpu", num_threads=1, drop_last=False)
     loader = data.setup_for("cpu").train_dataloader()

@@ -12,7 +12,8 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lightning_gpuaug.sources import FileList, ImageFolder, Source
+from lightning_gpuaug import ImageDataModule
+from lightning_gpuaug.sources import FileList, ImageFolder, Source, TFRecord, WebDataset
 from lightning_gpuaug.tools import shard_files
 from lightning_gpuaug.tools.convert import Converted, ConvertOptions, convert
 from lightning_gpuaug.tools.journal import Journal
@@ -74,6 +75,27 @@ def test_all_samples_come_out_as_they_went_in(tree: ImageFolder, tmp_path: Path,
         assert hashlib.sha256((tmp_path / "out" / shard["name"]).read_bytes()).hexdigest() == shard["sha256"]
     hidden = [path for path in (tmp_path / "out").iterdir() if path.name.startswith(".")]
     assert hidden == []
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_the_sources_read_what_was_converted(tree: ImageFolder, tmp_path: Path, form: Format) -> None:
+    done = run(tree, tmp_path / "out", form, shard_images=3, shuffle=1)
+    kind = WebDataset if form == "webdataset" else TFRecord
+    names = tuple(json.loads((tmp_path / "out/train-classes.json").read_text()))
+    source = kind(str(tmp_path / "out" / done.pattern), class_names=names, index_dir=tmp_path / "index")
+    data = ImageDataModule(train=source, val=tree, batch_size=2, image_size=16, num_threads=1, drop_last=False)
+    data.setup_for("cpu")
+    assert data.classes == ("a", "b")
+    ranges = source.reader().ranges
+    found = []
+    for i in range(len(source)):
+        with open(bytes(ranges.paths[ranges.file[i]]), "rb") as file:
+            file.seek(int(ranges.offset[i]))
+            found.append((int(source.targets[i]), file.read(int(ranges.length[i]))))
+    assert found == [(label, image) for _, label, image in contents(tmp_path / "out", done)]
+    assert sorted(found) == sorted((label, image) for _, label, image in expected(tree))
+    assert sum(len(targets) for _, targets in data.train_dataloader()) == 10
+    data.teardown("fit")
 
 
 @pytest.mark.parametrize(("form", "processes"), [("webdataset", 2), ("tfrecord", 1)])
