@@ -2,61 +2,26 @@
 
 from __future__ import annotations
 
+import time
+from array import array
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import lightning.pytorch as pl
-from lightning.pytorch.profilers import Profiler
 from lightning.pytorch.utilities import rank_zero_warn
 
 from lightning_gpuaug.callbacks.batch_rows import batch_rows
 from lightning_gpuaug.callbacks.clocks import CudaClock, HostClock
+from lightning_gpuaug.callbacks.fetches import watch_fetches
+from lightning_gpuaug.callbacks.flops import ModelFlops
 from lightning_gpuaug.callbacks.rank_sum import RankSum
+from lightning_gpuaug.callbacks.run_record import Series, ThroughputRecord
 from lightning_gpuaug.callbacks.throughput_counter import Measured, ThroughputCounter
+from lightning_gpuaug.callbacks.throughput_summary import ThroughputSummary, histogram, percentile, ratio
 
-# What Lightning's training loop tells its profiler right before it asks the loader for a batch.
-_FETCH = "train_dataloader_next"
-
-
-@dataclass(frozen=True)
-class ThroughputSummary:
-    """A fit's throughput; None where nothing was measured (fewer batches than warm-up).
-
-    Attributes:
-        img_per_s_device: images per second of this rank's device.
-        img_per_s_global: images per second of all ranks together.
-        step_ms: milliseconds from one optimizer step to the next, data wait included.
-        data_wait_fraction: share of the training time spent waiting for data, 0..1, over all ranks.
-        images: images delivered by all ranks, those of a resumed run's checkpoint included.
-        epochs: training epochs completed, those of the checkpoint included.
-        warmup_batches: batches at the start of the fit that the rates and times leave out.
-    """
-
-    img_per_s_device: float | None
-    img_per_s_global: float | None
-    step_ms: float | None
-    data_wait_fraction: float | None
-    images: int
-    epochs: int
-    warmup_batches: int
-
-    def rows(self) -> list[tuple[str, str]]:
-        """`(name, value with unit)` pairs for a table."""
-        return [
-            ("images/s, device", _text(self.img_per_s_device, "{:,.1f} img/s")),
-            ("images/s, global", _text(self.img_per_s_global, "{:,.1f} img/s")),
-            ("step time", _text(self.step_ms, "{:,.2f} ms")),
-            ("data wait", _text(self.data_wait_fraction, "{:.3f} of the time (0..1)")),
-            ("images", f"{self.images:,}"),
-            ("epochs", f"{self.epochs}"),
-            ("not measured", f"first {self.warmup_batches} batches"),
-        ]
-
-    def __str__(self) -> str:
-        """One row a line."""
-        return "\n".join(f"{name:<17} {value}" for name, value in self.rows())
+_MS = 1000.0
 
 
 @dataclass(frozen=True)
@@ -75,9 +40,16 @@ class Throughput(pl.Callback):
     - `throughput/img_per_s_device`: images per second of rank 0's device.
     - `throughput/img_per_s_global`: images per second of all ranks together.
     - `throughput/step_ms`: milliseconds from one optimizer step to the next, data wait included; with gradient
-      accumulation a step is several batches.
+      accumulation a step is several batches. `step_ms_p50` and `step_ms_p95` are its percentiles on this rank.
     - `throughput/data_wait_fraction`: share of the time spent waiting for a batch, 0..1, over all ranks. On a GPU
       that is the time the GPU was idle for lack of the batch, not the time the host spent asking for it.
+    - `throughput/gpu_starved_ms`: on a GPU, milliseconds a step in which rank 0's GPU had nothing to do for lack of a
+      batch, and `throughput/host_wait_fraction`: the share of the time that its host spent asking for batches. A host
+      that waits while the GPU does not is a host that runs ahead: nothing is lost.
+    - `throughput/tflops_device` and `throughput/mfu`: FLOP/s of the model on rank 0's device, and the share of the
+      device's dense peak (`callbacks/peaks.py`) in the trainer's precision. Counted once, in the last batch of the
+      warm-up, while that batch is trained on (see `callbacks/flops.py`); absent where they cannot be counted
+      (torch.compile, sharded strategies, no warm-up) or the peak is not known.
     - `throughput/images`: images delivered by all ranks since training began, resumed runs included.
 
     Validation, checkpoints and what happens between epochs do not count as time, the sanity check counts as nothing.
@@ -92,19 +64,34 @@ class Throughput(pl.Callback):
         log_every_n_steps: optimizer steps between logs; None takes the trainer's.
         warmup_batches: batches at the start of each fit that no rate or time includes (they are slow once: compiling,
             tuning, filling queues); they do count as images.
+        flops_per_image: of a training step, forward and backward; "auto" counts them, None leaves FLOP/s out.
     """
 
-    def __init__(self, log_every_n_steps: int | None = None, warmup_batches: int = 10) -> None:
+    def __init__(
+        self,
+        log_every_n_steps: int | None = None,
+        warmup_batches: int = 10,
+        flops_per_image: float | Literal["auto"] | None = "auto",
+    ) -> None:
         """Check the arguments."""
         if log_every_n_steps is not None and log_every_n_steps <= 0:
             raise ValueError(f"log_every_n_steps must be > 0 or None, got {log_every_n_steps!r}")
         if warmup_batches < 0:
             raise ValueError(f"warmup_batches must be ≥ 0, got {warmup_batches!r}")
+        if isinstance(flops_per_image, str) and flops_per_image != "auto":
+            raise ValueError(f'flops_per_image must be a number > 0, "auto" or None, got {flops_per_image!r}')
+        if isinstance(flops_per_image, int | float) and not flops_per_image > 0:
+            raise ValueError(f'flops_per_image must be a number > 0, "auto" or None, got {flops_per_image!r}')
         self.log_every_n_steps = log_every_n_steps
         self.warmup_batches = warmup_batches
+        self.flops_per_image = flops_per_image
+        self._flops = ModelFlops(flops_per_image)
+        self._on_gpu = False
+        self._timeline: list[tuple[float, Measured]] = []
+        self._logged_steps = 0  # entries of the counter's step times that earlier logs have told
         self._counter: ThroughputCounter[Any] | None = None
         self._stop_watching: Callable[[], None] | None = None
-        self._reports: deque[tuple[int, Measured, RankSum]] = deque()
+        self._reports: deque[tuple[int, Measured, array[float], RankSum]] = deque()
         self._logged = Measured()
         self._final: tuple[Measured, _OverRanks] | None = None  # set when training ends
         self._world_size = 1
@@ -118,20 +105,61 @@ class Throughput(pl.Callback):
             measured, over_ranks = self._final
         else:
             measured = Measured() if self._counter is None else self._counter.settle()
-            rate = _ratio(measured.images, measured.seconds)
+            rate = ratio(measured.images, measured.seconds)
             over_ranks = _OverRanks(
                 img_per_s=None if rate is None else rate * self._world_size,
-                data_wait_fraction=_ratio(measured.wait_seconds, measured.seconds),
+                data_wait_fraction=ratio(measured.wait_seconds, measured.seconds),
                 images=self._images_estimate(),
             )
+        rate = ratio(measured.images, measured.seconds)
+        steps = [] if self._counter is None else [seconds * _MS for seconds in self._counter.step_seconds]
         return ThroughputSummary(
-            img_per_s_device=_ratio(measured.images, measured.seconds),
+            img_per_s_device=rate,
             img_per_s_global=over_ranks.img_per_s,
-            step_ms=_ratio(measured.seconds * 1000.0, measured.steps),
+            step_ms=ratio(measured.seconds * _MS, measured.steps),
+            step_ms_p50=percentile(steps, 0.5),
+            step_ms_p95=percentile(steps, 0.95),
             data_wait_fraction=over_ranks.data_wait_fraction,
+            gpu_starved_ms=ratio(measured.wait_seconds * _MS, measured.steps) if self._on_gpu else None,
+            tflops_device=self._flops.tflops(rate),
+            mfu=self._flops.mfu(rate),
             images=over_ranks.images,
             epochs=self._epochs,
             warmup_batches=self.warmup_batches,
+        )
+
+    def pause(self) -> None:
+        """What happens now is not ordinary training: the batch in hand, or the time until the next, is not measured."""
+        if self._counter is not None:
+            self._counter.interrupted()
+
+    def run_record(self) -> ThroughputRecord | None:
+        """This rank's section of the run's record; None before any training."""
+        if self._counter is None:
+            return None
+        measured = self._final[0] if self._final is not None else self._counter.settle()
+        steps = [seconds * _MS for seconds in self._counter.step_seconds]
+        rate = ratio(measured.images, measured.seconds)
+        windows = [window for _, window in self._timeline]
+        return ThroughputRecord(
+            images=self._counter.images,
+            warmup_batches=self.warmup_batches,
+            img_per_s=rate,
+            step_ms=ratio(measured.seconds * _MS, measured.steps),
+            step_ms_p50=percentile(steps, 0.5),
+            step_ms_p95=percentile(steps, 0.95),
+            data_wait_fraction=ratio(measured.wait_seconds, measured.seconds),
+            mfu=self._flops.mfu(rate),
+            timeline=Series(
+                [end for end, _ in self._timeline],
+                {
+                    "images": [window.images for window in windows],
+                    "steps": [window.steps for window in windows],
+                    "seconds": [window.seconds for window in windows],
+                    "wait_seconds": [window.wait_seconds for window in windows],
+                },
+            ),
+            step_ms_histogram=histogram(steps),
         )
 
     def state_dict(self) -> dict[str, Any]:
@@ -152,13 +180,16 @@ class Throughput(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Choose the clock and watch for the moments at which the loop asks for a batch."""
         device = trainer.strategy.root_device
-        clock = CudaClock(device) if device.type == "cuda" else HostClock()
+        self._on_gpu = device.type == "cuda"
+        clock = CudaClock(device) if self._on_gpu else HostClock()
         self._counter = counter = ThroughputCounter[Any](clock, self.warmup_batches)
         self._world_size = trainer.world_size
         self._steps_seen = trainer.global_step
-        self._logged = Measured()
+        self._logged, self._logged_steps = Measured(), 0
+        self._timeline = []
+        self._flops = ModelFlops(self.flops_per_image).of(trainer)
         self._reports.clear()
-        self._stop_watching = _call_before_fetches(trainer.profiler, counter.wait_begins)  # type: ignore[attr-defined]
+        self._stop_watching = watch_fetches(trainer.profiler, counter.wait_begins)  # type: ignore[attr-defined]
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Count from here: what lay between the epochs was not training."""
@@ -168,13 +199,18 @@ class Throughput(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """The batch is in hand, on the device."""
-        self._active.batch_in_hand()
+        counter = self._active
+        counter.batch_in_hand()
+        if counter.batches == self.warmup_batches - 1:
+            self._flops.begin(trainer, pl_module)
 
     def on_train_batch_end(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Count the batch; report when it is time."""
         rows = batch_rows(batch)
+        if self._flops.counting:
+            self._flops.end(rows or 0)
         if rows is None:
             rank_zero_warn(f"Throughput found no tensor in a batch of type {type(batch).__name__}: counted as 0 images")
         before, self._steps_seen = self._steps_seen, trainer.global_step
@@ -206,11 +242,14 @@ class Throughput(pl.Callback):
         self._unwatch()
         self._send_reports(trainer, wait=True)
         measured = self._active.finish()
+        if measured.images > self._logged.images:
+            self._timeline.append((time.time(), measured.since(self._logged)))
         self._final = measured, self._read(self._sum_over_ranks(trainer, measured))
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
         """Let go of the profiler. No collective: other ranks may not be here."""
         self._unwatch()
+        self._flops.give_up()
         self._reports.clear()
 
     @property
@@ -231,13 +270,17 @@ class Throughput(pl.Callback):
         measured = self._active.settle()
         window = measured.since(self._logged)
         self._logged = measured
+        if window.images:
+            self._timeline.append((time.time(), window))
         # Numbered as Lightning numbers the rows it logs for this step.
-        self._reports.append((self._steps_seen - 1, window, self._sum_over_ranks(trainer, window)))
+        steps = self._active.step_seconds[self._logged_steps :]
+        self._logged_steps += len(steps)
+        self._reports.append((self._steps_seen - 1, window, steps, self._sum_over_ranks(trainer, window)))
 
     def _sum_over_ranks(self, trainer: pl.Trainer, measured: Measured) -> RankSum:
         # Rates add up: ranks step together, and each divides its own images by its own time. The first number counts
         # the ranks that have a rate, for a GPU may not have passed any of its marks yet.
-        rate = _ratio(measured.images, measured.seconds)
+        rate = ratio(measured.images, measured.seconds)
         values = (rate is not None, rate or 0.0, measured.seconds, measured.wait_seconds, self._active.images)
         return RankSum(values, trainer.strategy.root_device)
 
@@ -246,56 +289,32 @@ class Throughput(pl.Callback):
         complete = round(ranks) == self._world_size
         return _OverRanks(
             img_per_s=rate if complete else None,
-            data_wait_fraction=_ratio(wait_seconds, seconds) if complete else None,
+            data_wait_fraction=ratio(wait_seconds, seconds) if complete else None,
             images=self._earlier_images + round(images),
         )
 
     def _send_reports(self, trainer: pl.Trainer, wait: bool = False) -> None:
-        while self._reports and (wait or self._reports[0][2].ready()):
-            step, window, sums = self._reports.popleft()
+        while self._reports and (wait or self._reports[0][3].ready()):
+            step, window, steps, sums = self._reports.popleft()
             if not trainer.is_global_zero:
                 continue
             over_ranks = self._read(sums)
+            rate = ratio(window.images, window.seconds)
+            p50, p95 = percentile(steps, 0.5), percentile(steps, 0.95)
             figures: dict[str, float | None] = {
-                "throughput/img_per_s_device": _ratio(window.images, window.seconds),
+                "throughput/img_per_s_device": rate,
                 "throughput/img_per_s_global": over_ranks.img_per_s,
-                "throughput/step_ms": _ratio(window.seconds * 1000.0, window.steps),
+                "throughput/step_ms": ratio(window.seconds * _MS, window.steps),
+                "throughput/step_ms_p50": None if p50 is None else p50 * _MS,
+                "throughput/step_ms_p95": None if p95 is None else p95 * _MS,
                 "throughput/data_wait_fraction": over_ranks.data_wait_fraction,
+                "throughput/tflops_device": self._flops.tflops(rate),
+                "throughput/mfu": self._flops.mfu(rate),
                 "throughput/images": over_ranks.images,
             }
+            if self._on_gpu:
+                figures["throughput/gpu_starved_ms"] = ratio(window.wait_seconds * _MS, window.steps)
+                figures["throughput/host_wait_fraction"] = ratio(window.host_wait_seconds, window.seconds)
             known = {name: value for name, value in figures.items() if value is not None}
             for logger in trainer.loggers:
                 logger.log_metrics(known, step=step)
-
-
-def _ratio(numerator: float, denominator: float) -> float | None:
-    return numerator / denominator if denominator > 0 else None
-
-
-def _text(value: float | None, form: str) -> str:
-    return "not measured" if value is None else form.format(value)
-
-
-def _call_before_fetches(profiler: Profiler, notify: Callable[[], None]) -> Callable[[], None]:
-    """Call `notify` whenever the training loop is about to ask for a batch, until the returned function is called.
-
-    No callback hook lies at that moment: between `on_train_batch_end` and `on_train_batch_start` there are also other
-    callbacks, loggers and, on several ranks, a synchronising broadcast by Lightning itself, none of which is waiting
-    for data. The loop does tell its profiler, whichever that is, so this one instance's `start` is listened to.
-    """
-    start = profiler.start
-    listening = True
-
-    def listening_start(action_name: str) -> None:
-        if listening and action_name.endswith(_FETCH):
-            notify()
-        start(action_name)
-
-    def stop() -> None:
-        nonlocal listening
-        listening = False
-        if profiler.start is listening_start:  # else another listener was put on top, and removing ours removes both
-            profiler.start = start  # type: ignore[method-assign]
-
-    profiler.start = listening_start  # type: ignore[method-assign]
-    return stop

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import time
+from array import array
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
 Mark = TypeVar("Mark")
@@ -34,12 +36,14 @@ class Measured:
         steps: optimizer steps that ended in them.
         seconds: their time, data wait included.
         wait_seconds: the part of `seconds` spent waiting for the batch.
+        host_wait_seconds: how long the host asked for these batches, by its own clock.
     """
 
     images: int = 0
     steps: int = 0
     seconds: float = 0.0
     wait_seconds: float = 0.0
+    host_wait_seconds: float = field(default=0.0, compare=False)
 
     def since(self, earlier: Measured) -> Measured:
         """What came after `earlier`."""
@@ -48,6 +52,7 @@ class Measured:
             self.steps - earlier.steps,
             self.seconds - earlier.seconds,
             self.wait_seconds - earlier.wait_seconds,
+            self.host_wait_seconds - earlier.host_wait_seconds,
         )
 
 
@@ -55,6 +60,9 @@ class Measured:
 class _Batch(Generic[Mark]):
     images: int
     stepped: bool
+    first: bool  # of its optimizer step
+    whole_step: bool  # all batches of the step so far are measured
+    host_wait: float
     previous_end: Mark | None  # None: what lay between was not training
     asked: Mark
     in_hand: Mark
@@ -83,6 +91,8 @@ class ThroughputCounter(Generic[Mark]):
         """Start with nothing counted."""
         self.images = 0
         self.batches = 0
+        self.step_seconds = array("d")
+        """Seconds of each measured optimizer step, oldest first: 8 MB per million steps."""
         self._clock = clock
         self._warmup_batches = warmup_batches
         self._measured = Measured()
@@ -91,22 +101,29 @@ class ThroughputCounter(Generic[Mark]):
         self._asked: Mark | None = None
         self._in_hand: Mark | None = None
         self._spoiled = False
+        self._host_asked: float | None = None
+        self._host_wait = 0.0
+        self._first_of_step = True
+        self._whole_step = True
+        self._step_so_far = 0.0  # of the step whose last batch is not settled yet
 
     def wait_begins(self) -> None:
         """The loop has nothing to do but get the next batch. Only the first call before a batch counts."""
         if self._asked is None:
             self._asked = self._clock.mark()
+            self._host_asked = time.perf_counter()
 
     def batch_in_hand(self) -> None:
         """The next batch has arrived."""
         self._in_hand = self._clock.mark()
+        self._host_wait = 0.0 if self._host_asked is None else time.perf_counter() - self._host_asked
 
     def interrupted(self) -> None:
         """Something that is not training happens now."""
         if self._in_hand is not None:
             self._spoiled = True
         else:
-            self._asked = None  # it was too early to call that a wait: the loop asks again
+            self._asked = self._host_asked = None  # it was too early to call that a wait: the loop asks again
         self._previous_end = None
 
     def epoch_begins(self) -> None:
@@ -134,9 +151,18 @@ class ThroughputCounter(Generic[Mark]):
             and asked is not None
             and self._in_hand is not None
         ):
-            self._pending.append(_Batch(images, stepped, self._previous_end, asked, self._in_hand, end))
+            self._pending.append(
+                _Batch(
+                    images, stepped, self._first_of_step, self._whole_step, self._host_wait,
+                    self._previous_end, asked, self._in_hand, end,
+                )
+            )  # fmt: skip
             if len(self._pending) >= _SETTLE_AT:
                 self.settle()
+        else:
+            self._whole_step = False
+        self._first_of_step = stepped
+        self._whole_step |= stepped
         self._forget_batch()
         self._previous_end = end
 
@@ -161,9 +187,13 @@ class ThroughputCounter(Generic[Mark]):
                 before.steps + batch.stepped,
                 before.seconds + seconds,
                 before.wait_seconds + wait,
+                before.host_wait_seconds + batch.host_wait,
             )
+            self._step_so_far = seconds if batch.first else self._step_so_far + seconds
+            if batch.stepped and batch.whole_step:
+                self.step_seconds.append(self._step_so_far)
         return self._measured
 
     def _forget_batch(self) -> None:
-        self._asked = self._in_hand = None
+        self._asked = self._in_hand = self._host_asked = None
         self._spoiled = False

@@ -17,6 +17,7 @@ from lightning.pytorch.profilers import PassThroughProfiler
 from torch import Tensor
 
 from lightning_gpuaug.callbacks import Throughput, throughput
+from lightning_gpuaug.callbacks.fetches import watch_fetches
 
 pytestmark = [
     # Lightning 2.6 on torch's newest pytree.
@@ -142,6 +143,8 @@ def test_wait_inside_and_validation_within_the_epoch(tmp_path: Path) -> None:
         "images/s, device": "7.5 img/s",
         "images/s, global": "7.5 img/s",
         "step time": "800.00 ms",
+        "step time p50": "800.00 ms",
+        "step time p95": "800.00 ms",
         "data wait": "0.250 of the time (0..1)",
         "images": "96",
         "epochs": "2",
@@ -172,7 +175,7 @@ def test_between_epochs_only_making_the_iterator_is_data_wait() -> None:
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 def test_accumulation_reports_once_a_step_and_warm_up_has_no_rates() -> None:
     rows, callback = Rows(), Throughput(log_every_n_steps=1, warmup_batches=4)
-    fit = trainer(max_epochs=1, logger=rows, callbacks=[callback], accumulate_grad_batches=2)
+    fit = trainer(max_epochs=1, logger=rows, callbacks=[callback], accumulate_grad_batches=2, num_sanity_val_steps=0)
     fit.fit(Module(), Loader([5] * 7))
     assert rows.column("images") == [10, 20, 30, 35]
     assert [set(row) for _, row in rows.rows[:2]] == [{"images"}] * 2
@@ -255,7 +258,7 @@ def test_two_listeners_end_in_any_order() -> None:
         def hear(index: int, heard: list[int] = heard) -> None:
             heard[index] += 1
 
-        stops = [throughput._call_before_fetches(profiler, lambda index=index: hear(index)) for index in (0, 1)]
+        stops = [watch_fetches(profiler, lambda index=index: hear(index)) for index in (0, 1)]
         profiler.start("[_TrainingEpochLoop].train_dataloader_next")
         profiler.start("[_EvaluationLoop].val_next")
         assert heard == [1, 1]
@@ -368,3 +371,40 @@ def test_two_ranks_reduce_once_a_report_and_one_writes(tmp_path: Path) -> None:
     assert [float(row["throughput/img_per_s_global"]) for row in rows] == pytest.approx([16 / 3] * 2)
     assert [float(row["throughput/data_wait_fraction"]) for row in rows] == pytest.approx([0.25] * 2)
     assert [float(row["throughput/step_ms"]) for row in rows] == pytest.approx([1000.0] * 2)
+
+
+def test_percentiles_of_optimizer_steps_and_the_record_of_the_run() -> None:
+    # 20 steps of two accumulated batches; one step in twenty is slow.
+    rows, callback = Rows(), Throughput(log_every_n_steps=10, warmup_batches=0)
+    sizes = [1] * 38 + [40, 1]
+    fit = trainer(max_epochs=1, logger=rows, callbacks=[callback], accumulate_grad_batches=2, num_sanity_val_steps=0)
+    fit.fit(Module(), Loader(sizes), Loader([1]))
+    assert rows.column("step_ms_p50") == pytest.approx([200.0, 200.0])
+    assert rows.column("step_ms_p95") == pytest.approx([200.0, 4100.0])  # of ten, the largest
+    summary = callback.summary()
+    assert (summary.step_ms_p50, summary.step_ms_p95) == pytest.approx((200.0, 200.0))
+    assert summary.gpu_starved_ms is None  # no GPU
+    record = callback.run_record()
+    assert record is not None
+    assert (record.images, record.step_ms_p95) == (79, pytest.approx(200.0))
+    assert record.timeline.columns["images"] == [20, 59]
+    assert record.timeline.columns["steps"] == [10, 10]
+    assert sum(record.timeline.columns["seconds"]) == pytest.approx(7.9)  # type: ignore[arg-type]
+    assert record.step_ms_histogram is not None
+    assert sum(record.step_ms_histogram.counts) == 20
+    assert record.step_ms_histogram.edges[0] <= 200.0
+    assert record.step_ms_histogram.edges[-1] >= 4100.0
+
+
+def test_a_paused_batch_is_not_measured() -> None:
+    class Pausing(pl.Callback):
+        def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, index: int) -> None:
+            if index == 2:
+                callback.pause()
+                SimulatedTime.now += 1000.0
+
+    callback = Throughput(warmup_batches=0)
+    fit = trainer(max_epochs=1, callbacks=[callback, Pausing()], num_sanity_val_steps=0)
+    fit.fit(Module(), Loader([1] * 6), Loader([1]))
+    assert callback.summary().step_ms == pytest.approx(100.0)
+    assert callback.summary().images == 6
