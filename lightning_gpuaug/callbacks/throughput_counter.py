@@ -6,7 +6,7 @@ import time
 from array import array
 from collections import deque
 from dataclasses import dataclass, field
-from typing import Generic, Protocol, TypeVar
+from typing import Generic, NamedTuple, Protocol, TypeVar
 
 Mark = TypeVar("Mark")
 
@@ -22,6 +22,9 @@ class Clock(Protocol[Mark]):
 
     def seconds(self, start: Mark, end: Mark) -> float | None:
         """Seconds between two marks, or None while `end` has not been reached. Must not wait for anything."""
+
+    def done_with(self, mark: Mark) -> None:
+        """Nobody will ask for this mark any more."""
 
     def finish(self) -> None:
         """Wait until every mark has been reached."""
@@ -56,8 +59,7 @@ class Measured:
         )
 
 
-@dataclass(frozen=True)
-class _Batch(Generic[Mark]):
+class _Batch(NamedTuple, Generic[Mark]):  # cheaper to make than a dataclass, and one is made every batch
     images: int
     stepped: bool
     first: bool  # of its optimizer step
@@ -173,6 +175,10 @@ class ThroughputCounter(Generic[Mark]):
 
     def settle(self) -> Measured:
         """The sums over all batches whose marks the clock has reached."""
+        if not self._pending:
+            return self._measured
+        before = self._measured
+        images, steps, total, waited, host_waited = 0, 0, 0.0, 0.0, 0.0
         while self._pending:
             batch = self._pending[0]
             since = batch.asked if batch.previous_end is None else batch.previous_end
@@ -181,17 +187,23 @@ class ThroughputCounter(Generic[Mark]):
             if seconds is None or wait is None:
                 break
             self._pending.popleft()
-            before = self._measured
-            self._measured = Measured(
-                before.images + batch.images,
-                before.steps + batch.stepped,
-                before.seconds + seconds,
-                before.wait_seconds + wait,
-                before.host_wait_seconds + batch.host_wait,
-            )
+            self._clock.done_with(batch.in_hand)
+            if batch.previous_end is not None:  # nor will the next batch ask for it: that one begins at this one's end
+                self._clock.done_with(batch.previous_end)
+            if batch.asked is not batch.in_hand and batch.asked is not batch.previous_end:
+                self._clock.done_with(batch.asked)
+            images, steps = images + batch.images, steps + batch.stepped
+            total, waited, host_waited = total + seconds, waited + wait, host_waited + batch.host_wait
             self._step_so_far = seconds if batch.first else self._step_so_far + seconds
             if batch.stepped and batch.whole_step:
                 self.step_seconds.append(self._step_so_far)
+        self._measured = Measured(
+            before.images + images,
+            before.steps + steps,
+            before.seconds + total,
+            before.wait_seconds + waited,
+            before.host_wait_seconds + host_waited,
+        )
         return self._measured
 
     def _forget_batch(self) -> None:

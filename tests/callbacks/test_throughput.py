@@ -36,6 +36,9 @@ class SimulatedTime:
     def seconds(self, start: float, end: float) -> float:
         return end - start
 
+    def done_with(self, mark: float) -> None:
+        pass
+
     def finish(self) -> None:
         pass
 

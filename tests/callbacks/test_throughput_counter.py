@@ -25,6 +25,9 @@ class HandClock:
     def seconds(self, start: float, end: float) -> float:
         return end - start
 
+    def done_with(self, mark: float) -> None:
+        pass
+
     def finish(self) -> None:
         pass
 
@@ -45,6 +48,9 @@ class LateClock:
 
     def seconds(self, start: float, end: float) -> float | None:
         return end - start if end <= self.host else None
+
+    def done_with(self, mark: float) -> None:
+        pass
 
     def finish(self) -> None:
         self.host = max(self.host, self.busy_until)
@@ -248,3 +254,54 @@ def test_marks_do_not_pile_up_when_nobody_asks() -> None:
     assert counter.settle().images == 0
     late.host = 300.0
     assert counter.settle().images == 300
+
+
+class StrictClock(HandClock):
+    """Marks are used again once they are done with, so a question about one of those would be answered wrongly."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.done: set[float] = set()
+        self.reached = 0.0
+
+    def mark(self) -> float:
+        self.now += 1.0
+        return self.now
+
+    def seconds(self, start: float, end: float) -> float | None:
+        assert not {start, end} & self.done
+        return end - start if end <= self.reached else None
+
+    def done_with(self, mark: float) -> None:
+        assert mark not in self.done
+        self.done.add(mark)
+
+    def finish(self) -> None:
+        self.reached = self.now
+
+
+@given(st.lists(st.sampled_from(["batch", "unasked", "interrupt", "spoil", "epoch", "settle"]), max_size=60))
+def test_no_mark_is_asked_about_after_it_was_given_back(events: list[str]) -> None:
+    clock = StrictClock()
+    counter = ThroughputCounter(clock, warmup_batches=1)
+    for event in events:
+        if event in ("batch", "unasked", "spoil"):
+            if event != "unasked":
+                counter.wait_begins()
+            counter.batch_in_hand()
+            if event == "spoil":
+                counter.interrupted()
+            counter.batch_done(1)
+        elif event == "interrupt":
+            counter.interrupted()
+        elif event == "epoch":
+            counter.epoch_begins()
+        else:
+            clock.reached = clock.now - 3.0
+            counter.settle()
+    measured = counter.finish()
+    assert measured.images <= events.count("batch") + events.count("unasked")
+    assert 0 <= measured.wait_seconds <= measured.seconds
+    # Ordinary batches give all but their last mark back.
+    if set(events) == {"batch"} and len(events) > 2:
+        assert len(clock.done) == 3 * (len(events) - 1)
