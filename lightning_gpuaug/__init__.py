@@ -11,7 +11,7 @@ cuda_queues.request()  # before anything starts CUDA
 
 if TYPE_CHECKING:
     from lightning_gpuaug import ops
-    from lightning_gpuaug.callbacks import Throughput
+    from lightning_gpuaug.callbacks import InputDoctor, Throughput
     from lightning_gpuaug.classifier import Classifier
     from lightning_gpuaug.data import ImageDataModule
     from lightning_gpuaug.recipe import (
@@ -49,6 +49,7 @@ _HOME = {
     "RandAugment": "recipe",
     "RandomErasing": "recipe",
     "TrivialAugmentWide": "recipe",
+    "InputDoctor": "callbacks",
     "Throughput": "callbacks",
     "ops": "ops",
 }
@@ -63,6 +64,7 @@ __all__ = [
     "GaussianBlur",
     "ImageDataModule",
     "ImageFolder",
+    "InputDoctor",
     "Mix",
     "Normalize",
     "RandAugment",

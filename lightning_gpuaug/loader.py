@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import copy
 import dataclasses
+import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -20,6 +22,7 @@ from lightning_gpuaug.plan import Indices, Plan
 from lightning_gpuaug.prepare import Prepared, Preparer
 from lightning_gpuaug.recipe import EvalRecipe
 from lightning_gpuaug.sources import Source
+from lightning_gpuaug.timings import Timings
 
 
 @dataclass(frozen=True)
@@ -93,6 +96,8 @@ class Loader:
         self.bad = BadImages(on_bad_image, exactly_once=isinstance(decoding.recipe, EvalRecipe))
         self.place = Place(0, 0)
         """Where the batch after the last one handed over is."""
+        self.timings = Timings()
+        """What making batches has cost so far; replaced as a whole after each."""
         self._locate = locate
         self._next_pass = Place(0, 0)  # where the next pass starts when nobody else knows
         self._resumed: Place | None = None  # where a restored epoch continues
@@ -101,7 +106,7 @@ class Loader:
         self._is_cached = bool(getattr(source, "cached", False))
         self._ahead = ahead if ahead is not None else output.device.type == "cuda" and not self._is_cached
         self._worker: ThreadPoolExecutor | None = None
-        self._pending: tuple[Place, Future[_Finished]] | None = None
+        self._pending: deque[tuple[Place, Future[_Finished]]] = deque()  # made ahead, in order of delivery
         self._stream: torch.cuda.Stream | None = None
         self._prepare: Preparer | None = None
         self._pipe: DecodePipeline | None = None
@@ -146,6 +151,49 @@ class Loader:
         self._next_pass = former._next_pass
         self.bad.reasons.update(former.bad.reasons)
 
+    def stock(self, count: int) -> int:
+        """Finish the next batches of the running pass now, so that handing them over takes no time.
+
+        Nothing else changes: they come in their turn, and `place`, which a checkpoint records, moves when they do.
+        Until the last of them is handed over, no batch behind them is begun.
+
+        Args:
+            count: batches to finish; fewer where the pass ends, or where one fails (which it does in its turn).
+
+        Returns:
+            Batches that lie ready.
+        """
+        place = self.place
+        if self._pending and self._pending[0][0] != place:
+            self._settle()
+        for i in range(count):
+            if place.step >= len(self):
+                return i
+            if i == len(self._pending):
+                self._pending.append((place, self._submit(place)))
+            future = self._pending[i][1]
+            if future.exception() is not None:
+                return i
+            ready = future.result().ready
+            if ready is not None:
+                ready.synchronize()
+            place = place.next()
+        return count
+
+    def variant(self, decoding: Decoding, batch_size: int) -> Loader:
+        """Another loader, decoding otherwise, over the samples of this epoch that come after the next ones.
+
+        It shares nothing with this one but what is known of the files, and counts for nothing: for measurements.
+        """
+        plan = dataclasses.replace(self.plan, batch_size=batch_size)
+        other = Loader(
+            self.source, plan, decoding, self.output, seed=self.seed, on_bad_image=self.bad.mode, ahead=self._ahead
+        )
+        other._next_pass = Place(self.place.epoch, min(len(plan) * (self.place.step + 1) // len(self), len(plan) - 1))
+        if self._prepare is not None:
+            other._prepare = copy.copy(self._prepare)
+        return other
+
     def close(self) -> None:
         """Stop decoding and free the pipeline. The loader can be used again afterwards."""
         self._settle()
@@ -182,25 +230,36 @@ class Loader:
         return place
 
     def _deliver(self, place: Place) -> Batch:
-        if not self._ahead:
-            return self._make(place).batch
-        if self._worker is None:
-            self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpuaug-loader")
-        if self._pending is None or self._pending[0] != place:
+        if self._pending and self._pending[0][0] != place:
             self._settle()
-            self._pending = place, self._worker.submit(self._make, place)
-        (_, future), self._pending = self._pending, None
-        finished = future.result()
-        following = self._wrap(place.next())
-        self._pending = following, self._worker.submit(self._make, following)
+        if not self._pending:
+            if not self._ahead:
+                return self._make(place).batch
+            self._pending.append((place, self._submit(place)))
+        finished = self._pending.popleft()[1].result()
+        if self._ahead and not self._pending:
+            following = self._wrap(place.next())
+            self._pending.append((following, self._submit(following)))
         return self._hand_over(finished)
 
+    def _submit(self, place: Place) -> Future[_Finished]:
+        """Make a batch: in the worker, or here and now."""
+        if self._ahead:
+            if self._worker is None:
+                self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpuaug-loader")
+            return self._worker.submit(self._make, place)
+        made: Future[_Finished] = Future()
+        try:
+            made.set_result(self._make(place))
+        except Exception as error:  # raised when its turn comes
+            made.set_exception(error)
+        return made
+
     def _settle(self) -> None:
-        """Let the worker finish a batch that nobody wants; what goes wrong with it goes wrong again in its place."""
-        if self._pending is not None:
+        """Let the worker finish what nobody wants; what goes wrong with it goes wrong again in its place."""
+        while self._pending:
             with contextlib.suppress(Exception):
-                self._pending[1].result()
-            self._pending = None
+                self._pending.popleft()[1].result()
 
     def _hand_over(self, finished: _Finished) -> Batch:
         """Order a batch made on the worker's stream before what the caller queues next on its own."""
@@ -248,14 +307,21 @@ class Loader:
     def _decode(self, place: Place) -> Batch:
         while True:
             pipe = self._go_to(place)
+            begin = time.perf_counter()
             try:
                 decoded = pipe.pop()
             except DecodeError as error:
                 self._find_bad(error)
                 continue
+            decoded_at = time.perf_counter()
             order = self._orders.popleft()
             self._fill(pipe)
-            return self._finish(order.indices, decoded, order.prepared)
+            prepared_at = time.perf_counter()
+            batch = self._finish(order.indices, decoded, order.prepared)
+            self.timings = self.timings.plus(
+                prepare=prepared_at - decoded_at, decode=decoded_at - begin, finish=time.perf_counter() - prepared_at
+            )
+            return batch
 
     def _go_to(self, place: Place) -> DecodePipeline:
         """Make the oldest batch being decoded the one of `place`."""

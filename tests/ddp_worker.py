@@ -14,7 +14,7 @@ from typing import Any
 
 import torch
 
-from lightning_gpuaug import ImageDataModule
+from lightning_gpuaug import ImageDataModule, InputDoctor, Throughput
 from lightning_gpuaug.sources import FileList
 from tests.tracking import SaveEverywhere, Tracking, trainer
 
@@ -29,12 +29,13 @@ def run(job: dict[str, Any], fit: dict[str, Any]) -> dict[str, Any]:
     model = Tracking(fit.get("one_cycle", False))
     folder = Path(fit["folder"])
     save = SaveEverywhere(folder) if fit.get("save") else None
+    doctor = InputDoctor(**fit["doctor"]) if "doctor" in fit else None
     run = trainer(
         folder,
         accelerator=job["accelerator"],
         devices=job["devices"],
         strategy="ddp",
-        callbacks=[save] if save else [],
+        callbacks=[c for c in (save, doctor, Throughput(warmup_batches=2) if doctor else None) if c is not None],
         **fit["options"],
     )
     if fit.get("validate"):
@@ -48,6 +49,8 @@ def run(job: dict[str, Any], fit: dict[str, Any]) -> dict[str, Any]:
         "lrs": model.lrs,
         "metrics": {k: float(v) for k, v in run.callback_metrics.items()},
         "saved": [(hook, str(path), done) for hook, path, done in save.saved] if save else [],
+        "weights": [value.tolist() for value in model.state_dict().values()],
+        "verdict": doctor.verdict.text if doctor is not None and doctor.verdict is not None else None,
         "device": str(run.strategy.root_device),
     }
 

@@ -1,0 +1,181 @@
+"""Short measurements of this package's loader: what its stages cost, and what other settings would give.
+
+Loaders of their own, with pipelines of their own, run while the training rests. The run's loader is only read.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import math
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+from lightning_gpuaug import ops
+from lightning_gpuaug.callbacks.verdict import CheckUp, Knob, Probe
+from lightning_gpuaug.hw_decoder import SHARES
+from lightning_gpuaug.loader import Loader
+from lightning_gpuaug.pipeline import Decoding, release_memory
+from lightning_gpuaug.recipe import TrainRecipe
+
+_FILES = 256
+"""Files read to measure the storage."""
+_MOST_READERS = 4
+"""More would measure Python."""
+_CPU_ROWS = 64
+"""Rows of a batch where the CPU decodes, whose rate does not depend on it."""
+
+
+def probe_loader(loader: Loader, check: CheckUp, cores: int, seconds: float) -> Probe:
+    """Where a loader's time goes and what its settings would give.
+
+    Args:
+        loader: the run's, at rest.
+        check: what the run lost.
+        cores: that this process may use.
+        seconds: about how long to measure each setting.
+    """
+    if getattr(loader.source, "cached", False):
+        return Probe(notes=("The data is one cached batch: there is no pipeline to look at.",))
+    decoding = loader.decoding
+    read = _read_seconds(loader)
+    now = _rate(loader, decoding, seconds)
+    if now is None:
+        return Probe(advice=_ADVICE, notes=("A second pipeline could not be run beside the training's.",))
+    knobs = []
+    for knob, other in _candidates(decoding, loader, check, cores):
+        rate = _rate(loader, other, seconds)
+        if rate is not None:
+            knobs.append(dataclasses.replace(knob, speed_up=rate / now))
+    whole, plain, notes = 1.0 / now, 1.0 / now, []
+    recipe = decoding.recipe
+    if isinstance(recipe, TrainRecipe) and recipe.needs_program:
+        rate = _rate(loader, dataclasses.replace(decoding, recipe=_plain(recipe)), seconds)
+        plain = min(whole, 1.0 / rate) if rate is not None else whole
+        notes.append(f"Without its augmentation policy the pipeline alone makes {now * whole / plain:.2f} of its rate.")
+    release_memory()
+    notes.append(f"The pipeline alone makes {now:,.0f} img/s.")
+    return Probe(_stages(loader, read, plain, whole), knobs, _ADVICE, notes)
+
+
+_ADVICE = {
+    "read": "keep the data on faster storage or in memory",
+    "decode": "store smaller images, or decode on another device",
+    "augment": "use a lighter recipe",
+    "host": "leave more CPU cores to this process, or raise prefetch",
+}
+
+
+def _candidates(decoding: Decoding, loader: Loader, check: CheckUp, cores: int) -> list[tuple[Knob, Decoding]]:
+    """Other settings, the simplest first."""
+    found: list[tuple[Knob, Decoding]] = []
+    threads = decoding.num_threads
+    enough = math.ceil(1.25 * threads * check.img_per_s_without_input / check.img_per_s)
+    more = min(cores, max(enough, 2 * threads))
+    if more > threads:
+        found.append((Knob("num_threads", str(threads), str(more)), dataclasses.replace(decoding, num_threads=more)))
+    if decoding.device == "gpu":
+        share = decoding.hw_decoder_load
+        for other in SHARES:
+            if other != share and _has_jpeg_engines(decoding.device_id):
+                knob = Knob("hw_decoder_load", f"{share:g}", f"{other:g}")
+                found.append((knob, dataclasses.replace(decoding, hw_decoder_load=other)))
+    elif loader.output.device.type == "cuda":
+        packed = isinstance(decoding.recipe, TrainRecipe) and ops.backend(loader.output.device) == "native-cuda"
+        on_gpu = dataclasses.replace(
+            decoding, device="gpu", device_id=loader.output.device.index, hw_decoder_load=1.0, packed=packed
+        )
+        found.append((Knob("decode", "cpu", "gpu"), on_gpu))
+    return found
+
+
+def _has_jpeg_engines(device_id: int | None) -> bool:
+    major, minor = torch.cuda.get_device_capability(device_id)
+    return (major, minor) in ((8, 0), (9, 0)) or major == 10
+
+
+def _plain(recipe: TrainRecipe) -> TrainRecipe:
+    """The recipe without what needs a program for each sample."""
+    return TrainRecipe(
+        crop=recipe.crop,
+        hflip=recipe.hflip,
+        normalize=recipe.normalize,
+        exif_orientation=recipe.exif_orientation,
+    )
+
+
+def _stages(loader: Loader, read: float, plain: float, whole: float) -> dict[str, float]:
+    """Seconds an image by stage, in the time that the pipeline takes for one.
+
+    Args:
+        loader: its timings say how the thread that makes batches spends its time.
+        read: seconds of one reader for a file.
+        plain: seconds an image of the pipeline alone without augmentation.
+        whole: the same with it.
+    """
+    spent = loader.timings
+    total = spent.prepare + spent.decode + spent.finish
+    prepare, finish = (spent.prepare / total, spent.finish / total) if total > 0 else (0.0, 0.0)
+    augment = whole - plain
+    if augment <= 0.0 and loader.decoding.device == "cpu":
+        augment = finish * plain  # flip, normalise and copy, in that thread's own time
+    rest = max(0.0, whole - augment - prepare * plain)
+    reading = min(rest, read / loader.decoding.num_threads)
+    return {"read": reading, "decode": rest - reading, "augment": augment, "host": prepare * plain}
+
+
+def _rate(loader: Loader, decoding: Decoding, seconds: float) -> float | None:
+    """Images per second of a loader with these settings, alone; None where they do not work here."""
+    rows = decoding.batch_size if decoding.device == "gpu" else min(decoding.batch_size, _CPU_ROWS)
+    rows -= rows % 2 if rows > 2 else 0  # mixing pairs them
+    other = loader.variant(dataclasses.replace(decoding, batch_size=max(2, rows)), rows)
+    batches = itertools.chain.from_iterable(itertools.repeat(other))
+    try:
+        for _ in range(decoding.prefetch + 3):
+            next(batches)
+        _synchronize(loader)
+        begin, images, count = time.perf_counter(), 0, 0
+        while count < 4 or time.perf_counter() - begin < seconds:
+            images += len(next(batches)[0])
+            count += 1
+            if count % 8 == 0:
+                _synchronize(loader)
+        _synchronize(loader)
+        return images / (time.perf_counter() - begin)
+    except RuntimeError:  # a bad image, no memory for a second pipeline, a device that cannot decode
+        return None
+    finally:
+        other.close()
+
+
+def _synchronize(loader: Loader) -> None:
+    if loader.output.device.type == "cuda":
+        torch.cuda.synchronize(loader.output.device)
+
+
+def _read_seconds(loader: Loader) -> float:
+    """Seconds of one reader for a file, of files that this epoch has not come to yet."""
+    place, plan = loader.place, loader.plan
+    last = max(0, len(plan) - 1)
+    order = [plan.batch(place.epoch, step, place.consumed) for step in range(min(last, place.step + 16), last + 1)[-8:]]
+    indices = np.concatenate(order)[-_FILES:] if order else np.arange(0)
+    paths = [loader.source.paths[index] for index in indices]
+    if not paths:
+        return 0.0
+    with ThreadPoolExecutor(min(_MOST_READERS, loader.decoding.num_threads)) as readers:
+        try:
+            return sum(readers.map(_read, paths)) / len(paths)
+        except OSError:
+            return 0.0
+
+
+def _read(path: str | os.PathLike[str]) -> float:
+    """Seconds to read a file."""
+    begin = time.perf_counter()
+    with open(path, "rb", buffering=0) as file:
+        file.read()
+    return time.perf_counter() - begin
