@@ -201,7 +201,7 @@ class InputDoctor(pl.Callback):
 
     def _watch(self, trainer: pl.Trainer) -> None:
         """Look at the batches before a check-up, and at no others: most of the time this callback costs nothing."""
-        baseline = min(_BASELINE, self.every_n_batches - 1)
+        baseline = min(_BASELINE, self.every_n_batches // 2)
         due = self._number - self._last >= self.every_n_batches - baseline
         if due and not self._watching:
             phases = self._phases

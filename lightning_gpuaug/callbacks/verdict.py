@@ -162,7 +162,10 @@ def judge(check: CheckUp, probe: Probe, transfer_is: Cause = "transfer") -> Verd
             f"setting of the data gives more than {headroom:.0%}; a faster model, precision or torch.compile would"
         )
         return verdict("model", text, None, max(now, free), measured=True)
-    cause: Cause = max(INPUT_CAUSES, key=lambda name: lost[name])
+    # What is lost without being waited for is a cause of its own only where it is most of the loss; else it is a
+    # consequence: the stage that is too slow keeps the cores busy.
+    elsewhere = [name for name in INPUT_CAUSES if name != "host" or lost["host"] > 0.5 * sum(lost.values())]
+    cause: Cause = max(elsewhere, key=lambda name: lost[name])
     rates = [predict(check, knob) for knob in probe.knobs]
     best = max(rates, default=0.0)
     if best >= now * (1.0 + WORTH_IT):
