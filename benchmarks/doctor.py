@@ -200,8 +200,8 @@ def turned(settings: Settings, verdict: Verdict) -> Settings:
     return dataclasses.replace(settings, **{name: kind(value)})
 
 
-def examine(args: argparse.Namespace, stage: Stage, device: torch.device) -> Verdict:
-    """What the doctor says of a stage."""
+def examine(args: argparse.Namespace, stage: Stage, device: torch.device) -> tuple[Verdict, Model]:
+    """What the doctor says of a stage, and the model that was trained."""
     seconds = stage.model_seconds
     if seconds is None:
         rate = alone(stage.data(stage.settings), device, stage.settings.batch, args.seconds)
@@ -212,14 +212,11 @@ def examine(args: argparse.Namespace, stage: Stage, device: torch.device) -> Ver
     fit(model, stage.data(stage.settings), device, args.every + args.stock + 4, [doctor])
     if doctor.verdict is None:
         raise SystemExit("no check-up took place: more images are needed (--train), or a smaller --every or --batch")
-    return doctor.verdict
+    return doctor.verdict, model
 
 
-def confirm(args: argparse.Namespace, stage: Stage, verdict: Verdict, device: torch.device) -> float:
+def confirm(args: argparse.Namespace, stage: Stage, verdict: Verdict, model: Model, device: torch.device) -> float:
     """Images per second once the knob is turned."""
-    model = Model(stage.settings.batch / verdict.img_per_s_without_input, device)
-    if stage.model_seconds is not None:
-        model = Model(stage.model_seconds, device)
     throughput = gpuaug.Throughput(warmup_batches=args.every // 2, flops_per_image=None)
     settings = turned(stage.settings, verdict)
     fit(model, stage.data(settings), device, args.every * 2, [throughput])
@@ -268,13 +265,13 @@ def main() -> int:
     for name, stage in stages(args, paths, device).items():
         if name not in args.stages:
             continue
-        verdict = examine(args, stage, device)
+        verdict, model = examine(args, stage, device)
         rate = verdict.img_per_s
         knob = (verdict.knob or "none").split(" ")[0]
         right = verdict.cause == stage.cause and (knob in stage.knobs or (not stage.knobs and verdict.knob is None))
         error = float("nan")
         if right:
-            rate = confirm(args, stage, verdict, device)
+            rate = confirm(args, stage, verdict, model, device)
             error = verdict.predicted_img_per_s / rate - 1.0
         # Also of the gain itself, where that is more than what the figures vary by.
         gain = rate / verdict.img_per_s - 1.0

@@ -34,10 +34,13 @@ def threads_enough(device_id: int | None) -> int:
     with 2, 4 and 16 threads; why more threads slow training is not known. Other GPUs leave JPEG's entropy decoding to
     the CPU.
     """
-    if not torch.cuda.is_available():
-        return 16
+    return 4 if torch.cuda.is_available() and has_jpeg_engines(device_id) else 16
+
+
+def has_jpeg_engines(device_id: int | None) -> bool:
+    """Whether the GPU has a hardware JPEG decoder."""
     major, minor = torch.cuda.get_device_capability(device_id)
-    return 4 if (major, minor) in ((8, 0), (9, 0)) or major == 10 else 16
+    return (major, minor) in ((8, 0), (9, 0)) or major == 10
 
 
 def best_hw_decoder_load(decoding: Decoding, source: Source) -> Decoding:

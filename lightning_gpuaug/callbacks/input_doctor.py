@@ -40,12 +40,14 @@ class _Running:
         count: batches laid in on each rank that could.
         stocked: batches that lay ready on this rank.
         baseline: what the batches before took.
+        ahead: batches that the pipeline has made by itself meanwhile.
     """
 
     first: int
     count: int
     stocked: int
     baseline: Phases
+    ahead: int
 
 
 class InputDoctor(pl.Callback):
@@ -98,6 +100,7 @@ class InputDoctor(pl.Callback):
         self._number = 0  # of the batch in hand, in this fit
         self._last = 0  # number of the batch at which the last check-up ended
         self._not_stocked: str | None = None
+        self._ordinary_again = 0  # number of the first batch for which the pipeline has had no rest
 
     # ---- hooks ---------------------------------------------------------------------------------------------------
 
@@ -106,7 +109,7 @@ class InputDoctor(pl.Callback):
         device = trainer.strategy.root_device
         clock = CudaClock(device) if device.type == "cuda" else HostClock()
         self._clock = PhaseClock[Any](clock, keep=max(_BASELINE, self._stock_size(trainer)))
-        self._number = self._last = 0
+        self._number = self._last = self._ordinary_again = 0
         self._running = self._probe = self._not_stocked = self.verdict = None
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -119,7 +122,7 @@ class InputDoctor(pl.Callback):
         """The batch is in hand, on the device."""
         if self._watching:
             self._phases.in_hand()
-        if self._running is not None:
+        if self._running is not None or self._number < self._ordinary_again:
             _pause_throughput(trainer)  # a batch that was laid in is no ordinary one
 
     def on_train_batch_end(
@@ -130,7 +133,7 @@ class InputDoctor(pl.Callback):
             self._phases.done(self._number, batch_rows(batch) or 0)
         self._number += 1
         running = self._running
-        if running is not None:
+        if running is not None or self._number <= self._ordinary_again:
             _pause_throughput(trainer)  # as above, for callbacks in the other order
         if running is not None and self._number == running.first + running.count:
             self._finish(trainer, pl_module, batch, running)
@@ -236,19 +239,20 @@ class InputDoctor(pl.Callback):
         if baseline.images == 0:  # everything before was interrupted
             return
         stocker: Stocker | str = stocker_of(trainer)
-        stocked = 0
+        stocked = ahead = 0
         if isinstance(stocker, str):
             self._not_stocked = stocker
         elif stocker.on_device and count > fitting(batch, trainer.strategy.root_device):
             self._not_stocked = f"the device has no memory for {count} more of them"
         else:
-            stocked = stocker.stock(count, baseline.seconds / baseline.batches)
+            stocked, ahead = stocker.stock(count, baseline.seconds / baseline.batches), stocker.ahead
             self._interrupted()  # that was no waiting
-        self._running = _Running(self._number, count, stocked, baseline)
+        self._running = _Running(self._number, count, stocked, baseline, ahead)
 
     def _finish(self, trainer: pl.Trainer, module: pl.LightningModule, batch: Any, running: _Running) -> None:
         """The stock is used up: compare, and the first time ask why."""
         self._running, self._last = None, self._number
+        self._ordinary_again = self._number + running.ahead
         phases = self._phases.read(range(running.first + 1, running.first + running.count - 1))
         check = self._over_ranks(trainer, running, phases)
         if check is None:

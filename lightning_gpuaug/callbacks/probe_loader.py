@@ -17,7 +17,7 @@ import torch
 
 from lightning_gpuaug import ops
 from lightning_gpuaug.callbacks.verdict import CheckUp, Knob, Probe
-from lightning_gpuaug.hw_decoder import SHARES
+from lightning_gpuaug.hw_decoder import SHARES, has_jpeg_engines
 from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.pipeline import Decoding, release_memory
 from lightning_gpuaug.recipe import TrainRecipe
@@ -73,29 +73,24 @@ _ADVICE = {
 def _candidates(decoding: Decoding, loader: Loader, check: CheckUp, cores: int) -> list[tuple[Knob, Decoding]]:
     """Other settings, the simplest first."""
     found: list[tuple[Knob, Decoding]] = []
+    if decoding.device == "gpu":
+        share = decoding.hw_decoder_load
+        for other in SHARES:
+            if other != share and has_jpeg_engines(decoding.device_id):
+                knob = Knob("hw_decoder_load", f"{share:g}", f"{other:g}")
+                found.append((knob, dataclasses.replace(decoding, hw_decoder_load=other)))
     threads = decoding.num_threads
     enough = math.ceil(1.25 * threads * check.img_per_s_without_input / check.img_per_s)
     more = min(cores, max(enough, 2 * threads))
     if more > threads:
         found.append((Knob("num_threads", str(threads), str(more)), dataclasses.replace(decoding, num_threads=more)))
-    if decoding.device == "gpu":
-        share = decoding.hw_decoder_load
-        for other in SHARES:
-            if other != share and _has_jpeg_engines(decoding.device_id):
-                knob = Knob("hw_decoder_load", f"{share:g}", f"{other:g}")
-                found.append((knob, dataclasses.replace(decoding, hw_decoder_load=other)))
-    elif loader.output.device.type == "cuda":
+    if decoding.device == "cpu" and loader.output.device.type == "cuda":
         packed = isinstance(decoding.recipe, TrainRecipe) and ops.backend(loader.output.device) == "native-cuda"
         on_gpu = dataclasses.replace(
             decoding, device="gpu", device_id=loader.output.device.index, hw_decoder_load=1.0, packed=packed
         )
         found.append((Knob("decode", "cpu", "gpu"), on_gpu))
     return found
-
-
-def _has_jpeg_engines(device_id: int | None) -> bool:
-    major, minor = torch.cuda.get_device_capability(device_id)
-    return (major, minor) in ((8, 0), (9, 0)) or major == 10
 
 
 def _plain(recipe: TrainRecipe) -> TrainRecipe:

@@ -48,9 +48,11 @@ class Stocker(Protocol):
 
     Attributes:
         on_device: whether the batches lie on the training's device.
+        ahead: batches that the pipeline makes ahead by itself.
     """
 
     on_device: bool
+    ahead: int
 
     def stock(self, count: int, batch_seconds: float) -> int:
         """Lay in up to `count` batches, then let the pipeline come to rest.
@@ -72,11 +74,12 @@ class LoaderStocker:
     def __init__(self, loader: Loader) -> None:
         """Stock in `loader`."""
         self._loader = loader
+        self.ahead = loader.decoding.prefetch + 1
 
     def stock(self, count: int, batch_seconds: float) -> int:
         """See `Stocker`."""
         found = self._loader.stock(count)
-        time.sleep(min(_LONGEST_REST, batch_seconds * self._loader.decoding.prefetch))
+        time.sleep(min(_LONGEST_REST, batch_seconds * self.ahead))
         return found
 
 
@@ -87,16 +90,15 @@ class WorkerStocker:
 
     def __init__(self, loader: DataLoader[Any], iterators: list[Iterator[Any]]) -> None:
         """Stock what the first of the training loop's `iterators`, of `loader`, gives."""
-        self._loader = loader
         self._iterators = iterators
+        self.ahead = (loader.prefetch_factor or 2) * loader.num_workers
 
     def stock(self, count: int, batch_seconds: float) -> int:
         """See `Stocker`."""
         first = self._iterators[0]
         queue = first if isinstance(first, _Queue) else _Queue(self._iterators)
         found = queue.fill(count)
-        ahead = (self._loader.prefetch_factor or 2) * self._loader.num_workers
-        time.sleep(min(_LONGEST_REST, batch_seconds * ahead))
+        time.sleep(min(_LONGEST_REST, batch_seconds * self.ahead))
         return found
 
 
