@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -100,6 +101,8 @@ class InputDoctor(pl.Callback):
         self._number = 0  # of the batch in hand, in this fit
         self._last = 0  # number of the batch at which the last check-up ended
         self._not_stocked: str | None = None
+        self._epoch_began: float | None = None
+        self._starts: list[float] = []  # seconds from the beginning of an epoch to its first batch
         self._ordinary_again = 0  # number of the first batch for which the pipeline has had no rest
 
     # ---- hooks ---------------------------------------------------------------------------------------------------
@@ -110,16 +113,22 @@ class InputDoctor(pl.Callback):
         clock = CudaClock(device) if device.type == "cuda" else HostClock()
         self._clock = PhaseClock[Any](clock, keep=max(_BASELINE, self._stock_size(trainer)))
         self._number = self._last = self._ordinary_again = 0
+        self._epoch_began, self._starts = None, []
         self._running = self._probe = self._not_stocked = self.verdict = None
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        """What lay between the epochs was not training."""
+        """What lay between the epochs was not training; making an iterator and its first batch is."""
         self._interrupted()
+        self._epoch_began = time.perf_counter()
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """The batch is in hand, on the device."""
+        if self._epoch_began is not None:
+            if self._number:  # the first epoch starts once
+                self._starts.append(time.perf_counter() - self._epoch_began)
+            self._epoch_began = None
         if self._watching:
             self._phases.in_hand()
         if self._running is not None or self._number < self._ordinary_again:
@@ -277,16 +286,22 @@ class InputDoctor(pl.Callback):
         _pause_throughput(trainer)
         self._interrupted()
 
-    def _over_ranks(self, trainer: pl.Trainer, running: _Running, phases: Phases) -> CheckUp | None:
+    def _over_ranks(self, trainer: pl.Trainer, checked: _Running, phases: Phases) -> CheckUp | None:
         """The check-up of all ranks together. A collective: every rank comes here after the same batch."""
-        base = running.baseline
-        complete = running.stocked == running.count and phases.images > 0
+        base = checked.baseline
+        complete = checked.stocked == checked.count and phases.images > 0
         busy = phases.seconds - phases.wait - phases.transfer
         waits = base.wait / base.seconds
         transfers = base.transfer / base.seconds
         unwaited = base.images / max(1e-9, base.seconds - base.wait - base.transfer)
         free = phases.images / busy if complete and busy > 0 else 0.0
-        values = (float(complete), base.images / base.seconds, free, unwaited, waits, transfers)
+        starts = 0.0
+        if self._starts:
+            start = sum(self._starts) / len(self._starts)
+            starts = start / (start + trainer.num_training_batches * base.seconds / base.batches)
+        running = 1.0 - starts
+        rate = running * base.images / base.seconds
+        values = (float(complete), rate, free, unwaited, running * waits, running * transfers, starts)
         sums = RankSum(values, trainer.strategy.root_device).values()
         ranks = trainer.world_size
         stocked = round(sums[0]) == ranks
@@ -294,7 +309,7 @@ class InputDoctor(pl.Callback):
         if now <= 0 or free <= 0:
             return None
         # Ranks that wait for each other lose what the slowest waits for.
-        return CheckUp(now, max(free, now), sums[4] / ranks, sums[5] / ranks, stocked)
+        return CheckUp(now, max(free, now), sums[4] / ranks, sums[5] / ranks, stocked, sums[6] / ranks)
 
     def _ask(self, trainer: pl.Trainer, check: CheckUp, batch: Any) -> Probe:
         """What the pipeline's stages cost and what its settings would give."""
@@ -307,11 +322,17 @@ class InputDoctor(pl.Callback):
             name = type(loader).__name__
             return Probe(notes=(f"The training loader is a {name}, whose settings are not known.",))
         on_gpu = device.type == "cuda"
-        probe = probe_workers(loader, check, batch_rows(batch) or 1, cores, self.probe_seconds, on_gpu)
+        rows = batch_rows(batch) or 1
+        probe = probe_workers(loader, check, rows, cores, self.probe_seconds, on_gpu)
+        if check.start_share > 0 and loader.num_workers and not loader.persistent_workers:
+            # What remains is making the first batch.
+            first = sum(probe.stages.values()) * rows / (sum(self._starts) / len(self._starts))
+            knob = Knob("persistent_workers", "False", "True", saves_share=check.start_share * max(0.0, 1.0 - first))
+            probe = dataclasses.replace(probe, knobs=[knob, *probe.knobs])
         if on_gpu and not loader.pin_memory:
             saved = pinned_saves(batch, device) * check.transfer_share
             knob = Knob("pin_memory", "False", "True", saves_share=saved)
-            probe = Probe(probe.stages, [*probe.knobs, knob], probe.advice, probe.notes)
+            probe = dataclasses.replace(probe, knobs=[*probe.knobs, knob])
         return probe
 
     def _log(self, trainer: pl.Trainer, verdict: Verdict) -> None:

@@ -25,6 +25,7 @@ class CheckUp:
         transfer_share: share spent moving batches to the device, 0..1.
         stocked: whether the second figure was trained at, on batches laid in before; otherwise it is the first without
             the waits, and a lower bound.
+        start_share: share of the run's time between the beginning of an epoch and its first batch, 0..1.
     """
 
     img_per_s: float
@@ -32,6 +33,7 @@ class CheckUp:
     wait_share: float
     transfer_share: float
     stocked: bool
+    start_share: float = 0.0
 
     @property
     def lost_share(self) -> float:
@@ -112,7 +114,7 @@ def losses(check: CheckUp, stages: Mapping[str, float], transfer_is: Cause = "tr
     """The share of the run's time that each part of the input pipeline costs; they add up to what is lost.
 
     The time waited goes to the stages in proportion to their own times. What was lost and not waited for is the
-    host's: the pipeline's threads and the training loop share cores.
+    host's (the pipeline's threads and the training loop share cores), and so is the starting of epochs.
 
     Args:
         check: what was measured.
@@ -120,9 +122,9 @@ def losses(check: CheckUp, stages: Mapping[str, float], transfer_is: Cause = "tr
         transfer_is: what the time between the loader and the step is spent on.
     """
     lost: dict[str, float] = {cause: 0.0 for cause in INPUT_CAUSES}
-    waited, moved = check.wait_share, check.transfer_share
+    waited, moved, started = check.wait_share, check.transfer_share, check.start_share
     total = check.lost_share
-    known = waited + moved
+    known = waited + moved + started
     scale = min(1.0, total / known) if known > 0 else 0.0  # some of the waiting may cost nothing: it overlaps
     all_stages = sum(stages.values())
     for name, seconds in stages.items():
@@ -130,15 +132,18 @@ def losses(check: CheckUp, stages: Mapping[str, float], transfer_is: Cause = "tr
     if all_stages <= 0:
         lost["input"] += waited * scale
     lost[transfer_is] += moved * scale
-    lost["host"] += max(0.0, total - known * scale)
+    lost["host"] += started * scale + max(0.0, total - known * scale)
     return lost
 
 
 def predict(check: CheckUp, knob: Knob) -> float:
     """Images per second after a knob is turned: the faster pipeline's, but no more than without any."""
-    sped_up = check.img_per_s * max(1.0, knob.speed_up)
-    saved = check.img_per_s / max(1e-9, 1.0 - knob.saves_share)
-    return min(check.img_per_s_without_input, max(sped_up, saved))
+    image, fastest = 1.0 / check.img_per_s, 1.0 / check.img_per_s_without_input
+    # A faster pipeline does not start an epoch any sooner.
+    running = (1.0 - check.start_share) * image
+    sped_up = max(running / max(1.0, knob.speed_up), min(running, fastest)) + check.start_share * image
+    saved = image * (1.0 - knob.saves_share)
+    return 1.0 / max(fastest, min(sped_up, saved))
 
 
 def judge(check: CheckUp, probe: Probe, transfer_is: Cause = "transfer") -> Verdict:

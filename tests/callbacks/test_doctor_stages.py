@@ -51,3 +51,21 @@ def test_arguments_are_checked() -> None:
     for wrong in ({"every_n_batches": 3}, {"batches": 1}, {"probe_seconds": -1}):
         with pytest.raises(ValueError, match=next(iter(wrong))):
             InputDoctor(**wrong)  # type: ignore[arg-type]
+
+
+def test_workers_that_start_anew_every_epoch_are_noticed() -> None:
+    class Rows(torch.utils.data.Dataset[torch.Tensor]):
+        def __len__(self) -> int:
+            return 16
+
+        def __getitem__(self, index: int) -> torch.Tensor:
+            return torch.ones(4)
+
+    watching = InputDoctor(every_n_batches=20, batches=2, probe_seconds=0.1)
+    loader = torch.utils.data.DataLoader(Rows(), batch_size=2, num_workers=1)
+    doctor.fit(
+        doctor.Model(0.002, torch.device("cpu")), {"train_dataloaders": loader}, torch.device("cpu"), 32, [watching]
+    )
+    assert watching.verdict is not None
+    assert watching.verdict.knob == "persistent_workers False → True", watching.verdict
+    assert watching.verdict.cause == "host"

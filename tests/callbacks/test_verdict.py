@@ -88,3 +88,14 @@ def test_the_host_is_a_cause_only_where_it_is_most_of_the_loss() -> None:
 
     assert cause(0.3) == "decode"  # 0.24 decoding, 0.2 that nobody waited for
     assert cause(0.2) == "host"
+
+
+def test_starting_epochs_is_the_hosts_and_no_faster_pipeline_helps_it() -> None:
+    # Half of the time goes into starting epochs, the rest runs at the model's rate.
+    check = CheckUp(500.0, 1000.0, wait_share=0.0, transfer_share=0.0, stocked=True, start_share=0.5)
+    assert losses(check, DECODES)["host"] == pytest.approx(0.5)
+    workers = Knob("num_workers", "1", "8", speed_up=8.0)
+    persistent = Knob("persistent_workers", "False", "True", saves_share=0.4)
+    assert predict(check, workers) == pytest.approx(500.0)
+    assert predict(check, persistent) == pytest.approx(500 / 0.6)
+    assert judge(check, Probe(DECODES, [workers, persistent])).knob == "persistent_workers False → True"
