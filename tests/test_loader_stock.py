@@ -1,0 +1,95 @@
+"""The loader's stock: made early, handed over as always; and its timings."""
+
+from __future__ import annotations
+
+import dataclasses
+from pathlib import Path
+
+import pytest
+import torch
+
+from lightning_gpuaug.bad_images import BadImageError
+from lightning_gpuaug.finish import Output
+from lightning_gpuaug.loader import Loader
+from lightning_gpuaug.pipeline import Decoding
+from lightning_gpuaug.plan import Plan
+from lightning_gpuaug.recipe import TrainRecipe
+from tests.images import numbered
+
+
+def loader(folder: Path, ahead: bool, count: int = 22, break_file: int | None = None) -> Loader:
+    source = numbered(folder, count)
+    if break_file is not None:
+        Path(source.paths[break_file]).write_bytes(b"\xff\xd8\xff no image")
+    plan = Plan(count, batch_size=4, shuffle=break_file is None, drop_last=True, seed=1)
+    decoding = Decoding(TrainRecipe(), 8, 4, "cpu", None, num_threads=1)
+    return Loader(source, plan, decoding, Output(torch.device("cpu")), seed=5, ahead=ahead)
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["here", "worker"])
+def test_a_stock_changes_neither_batches_nor_place(ahead: bool, tmp_path: Path) -> None:
+    plain = loader(tmp_path, ahead)
+    expected = [batch for _ in range(2) for batch in plain]
+    plain.close()
+    stocked = loader(tmp_path, ahead)
+    got = []
+    for _ in range(2):
+        for i, batch in enumerate(stocked):
+            got.append(batch)
+            place = stocked.place
+            if i == 0:
+                assert stocked.stock(3) == 3
+                made = stocked.timings.batches
+            if i in (1, 2):
+                assert stocked.timings.batches == made  # nothing is begun while some lie ready
+            if i == 3:
+                assert stocked.stock(5) == 1  # the pass has no more
+            assert stocked.place == place
+    stocked.close()
+    assert len(got) == len(expected) == 10
+    for (images, labels), (same, same_labels) in zip(got, expected, strict=True):
+        assert torch.equal(images, same)
+        assert torch.equal(labels, same_labels)
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["here", "worker"])
+def test_a_bad_image_in_a_stock_is_named_in_its_turn(ahead: bool, tmp_path: Path) -> None:
+    bad = loader(tmp_path, ahead, break_file=9)
+    batches = iter(bad)
+    next(batches)
+    assert bad.stock(4) == 1  # samples 4..7; the batch behind fails
+    assert next(batches)[1].tolist() == [4, 5, 6, 7]
+    with pytest.raises(BadImageError, match=r"000009\.jpg"):
+        next(batches)
+    bad.close()
+
+
+def test_a_stock_is_forgotten_by_a_new_pass(tmp_path: Path) -> None:
+    again = loader(tmp_path, ahead=True)
+    first = iter(again)
+    next(first)
+    again.stock(3)
+    plain = loader(tmp_path, ahead=True)
+    list(plain)
+    assert [labels.tolist() for _, labels in again] == [labels.tolist() for _, labels in plain]
+    again.close()
+    plain.close()
+
+
+def test_timings_and_variants(tmp_path: Path) -> None:
+    own = loader(tmp_path, ahead=False)
+    batches = iter(own)
+    next(batches)
+    before = own.timings
+    next(batches)
+    spent = own.timings.since(before)
+    assert spent.batches == 1
+    assert min(spent.prepare, spent.decode, spent.finish) > 0
+    place = own.place
+    other = own.variant(dataclasses.replace(own.decoding, num_threads=2, batch_size=2), 2)
+    images, _ = next(iter(other))
+    assert images.shape == (2, 3, 8, 8)
+    other.close()
+    assert own.place == place
+    assert len(list(batches)) == 3
+    own.close()
