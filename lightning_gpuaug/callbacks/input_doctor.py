@@ -18,15 +18,13 @@ from lightning_gpuaug.callbacks.batch_rows import batch_rows
 from lightning_gpuaug.callbacks.clocks import CudaClock, HostClock
 from lightning_gpuaug.callbacks.fetches import watch_fetches
 from lightning_gpuaug.callbacks.phases import PhaseClock, Phases
-from lightning_gpuaug.callbacks.probe_loader import probe_loader
 from lightning_gpuaug.callbacks.probe_workers import probe_workers
 from lightning_gpuaug.callbacks.rank_sum import RankSum
 from lightning_gpuaug.callbacks.run_record import DoctorRecord
-from lightning_gpuaug.callbacks.stock import Stocker, fitting, stocker_of
+from lightning_gpuaug.callbacks.stock import Stocker, fitting, is_own, stocker_of
 from lightning_gpuaug.callbacks.throughput import Throughput
 from lightning_gpuaug.callbacks.transfer import pinned_saves
 from lightning_gpuaug.callbacks.verdict import WORTH_IT, CheckUp, Knob, Probe, Verdict, judge
-from lightning_gpuaug.loader import Loader
 
 _BASELINE = 32
 """Batches before a check-up that say how fast the run is."""
@@ -316,7 +314,9 @@ class InputDoctor(pl.Callback):
         loader = trainer.train_dataloader
         cores = max(1, len(os.sched_getaffinity(0)) // max(1, trainer.num_devices))
         device = trainer.strategy.root_device
-        if isinstance(loader, Loader):
+        if is_own(loader):
+            from lightning_gpuaug.callbacks.probe_loader import probe_loader  # with the ops, which others may not have
+
             return probe_loader(loader, check, cores, self.probe_seconds)
         if not isinstance(loader, DataLoader):
             name = type(loader).__name__
