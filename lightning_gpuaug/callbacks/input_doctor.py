@@ -18,15 +18,13 @@ from lightning_gpuaug.callbacks.batch_rows import batch_rows
 from lightning_gpuaug.callbacks.clocks import CudaClock, HostClock
 from lightning_gpuaug.callbacks.fetches import watch_fetches
 from lightning_gpuaug.callbacks.phases import PhaseClock, Phases
-from lightning_gpuaug.callbacks.probe_loader import probe_loader
 from lightning_gpuaug.callbacks.probe_workers import probe_workers
 from lightning_gpuaug.callbacks.rank_sum import RankSum
 from lightning_gpuaug.callbacks.run_record import DoctorRecord
-from lightning_gpuaug.callbacks.stock import Stocker, fitting, stocker_of
+from lightning_gpuaug.callbacks.stock import Stocker, fitting, is_own, stocker_of
 from lightning_gpuaug.callbacks.throughput import Throughput
 from lightning_gpuaug.callbacks.transfer import pinned_saves
 from lightning_gpuaug.callbacks.verdict import WORTH_IT, CheckUp, Knob, Probe, Verdict, judge
-from lightning_gpuaug.loader import Loader
 
 _BASELINE = 32
 """Batches before a check-up that say how fast the run is."""
@@ -93,7 +91,7 @@ class InputDoctor(pl.Callback):
         self.batches = batches
         self.probe_seconds = probe_seconds
         self.verdict: Verdict | None = None
-        """What was found; None before the first check-up is done."""
+        """What was found and told; None before the first check-up is done."""
         self._clock: PhaseClock[Any] | None = None
         self._unwatch: Callable[[], None] | None = None
         self._running: _Running | None = None
@@ -245,8 +243,6 @@ class InputDoctor(pl.Callback):
         if trainer.num_training_batches - (batch_idx + 1) < count:
             return
         baseline = self._phases.read()
-        if baseline.images == 0:  # everything before was interrupted
-            return
         stocker: Stocker | str = stocker_of(trainer)
         stocked = ahead = 0
         if isinstance(stocker, str):
@@ -254,7 +250,7 @@ class InputDoctor(pl.Callback):
         elif stocker.on_device and count > fitting(batch, trainer.strategy.root_device):
             self._not_stocked = f"the device has no memory for {count} more of them"
         else:
-            stocked, ahead = stocker.stock(count, baseline.seconds / baseline.batches), stocker.ahead
+            stocked, ahead = stocker.stock(count, baseline.seconds / max(1, baseline.batches)), stocker.ahead
             self._interrupted()  # that was no waiting
         self._running = _Running(self._number, count, stocked, baseline, ahead)
 
@@ -270,7 +266,10 @@ class InputDoctor(pl.Callback):
         if first or (self._probe is None and check.lost_share > WORTH_IT):
             costly = check.img_per_s_without_input / check.img_per_s - 1.0 >= WORTH_IT
             if costly and self.probe_seconds > 0:
-                self._probe = self._ask(trainer, check, batch)
+                try:
+                    self._probe = self._ask(trainer, check, batch)
+                except Exception as error:  # a diagnosis that fails is no reason to stop training
+                    self._probe = Probe(notes=(f"The probes failed: {type(error).__name__}: {error}",))
         device_hooks = _transfers_augment(trainer, module)
         probe = self._probe or Probe()
         if not check.stocked:
@@ -281,7 +280,7 @@ class InputDoctor(pl.Callback):
         told_model = self.verdict is not None and self.verdict.cause == "model"
         if first or (told_model and verdict.cause != "model"):
             rank_zero_info(f"InputDoctor: {verdict.text}.")
-        self.verdict = verdict
+            self.verdict = verdict
         self._log(trainer, verdict)
         _pause_throughput(trainer)
         self._interrupted()
@@ -289,34 +288,34 @@ class InputDoctor(pl.Callback):
     def _over_ranks(self, trainer: pl.Trainer, checked: _Running, phases: Phases) -> CheckUp | None:
         """The check-up of all ranks together. A collective: every rank comes here after the same batch."""
         base = checked.baseline
-        complete = checked.stocked == checked.count and phases.images > 0
+        known = base.seconds > 0 and base.images > 0  # else all batches before were interrupted
+        interval, rate = (base.seconds / base.batches, base.images / base.seconds) if known else (0.0, 0.0)
+        waits, transfers = (base.wait / base.seconds, base.transfer / base.seconds) if known else (0.0, 0.0)
         busy = phases.seconds - phases.wait - phases.transfer
-        waits = base.wait / base.seconds
-        transfers = base.transfer / base.seconds
-        unwaited = base.images / max(1e-9, base.seconds - base.wait - base.transfer)
-        free = phases.images / busy if complete and busy > 0 else 0.0
-        starts = 0.0
-        if self._starts:
-            start = sum(self._starts) / len(self._starts)
-            starts = start / (start + trainer.num_training_batches * base.seconds / base.batches)
+        complete = checked.stocked == checked.count and phases.images > 0 and busy > 0
+        free = phases.images / busy if complete else 0.0
+        unwaited = rate / max(1e-9, 1.0 - waits - transfers)
+        start = sum(self._starts) / len(self._starts) if self._starts else 0.0
+        starts = start / (start + trainer.num_training_batches * interval) if start and known else 0.0
         running = 1.0 - starts
-        rate = running * base.images / base.seconds
-        values = (float(complete), rate, free, unwaited, running * waits, running * transfers, starts)
-        sums = RankSum(values, trainer.strategy.root_device).values()
+        own = (known, complete, running * rate, free, unwaited, running * waits, running * transfers, starts)
+        sums = RankSum([float(value) for value in own], trainer.strategy.root_device).values()
         ranks = trainer.world_size
-        stocked = round(sums[0]) == ranks
-        now, free = sums[1], sums[2] if stocked else sums[3]
-        if now <= 0 or free <= 0:
+        if round(sums[0]) < ranks:
             return None
+        stocked = round(sums[1]) == ranks
+        now, free = sums[2], sums[3] if stocked else sums[4]
         # Ranks that wait for each other lose what the slowest waits for.
-        return CheckUp(now, max(free, now), sums[4] / ranks, sums[5] / ranks, stocked, sums[6] / ranks)
+        return CheckUp(now, max(free, now), sums[5] / ranks, sums[6] / ranks, stocked, sums[7] / ranks)
 
     def _ask(self, trainer: pl.Trainer, check: CheckUp, batch: Any) -> Probe:
         """What the pipeline's stages cost and what its settings would give."""
         loader = trainer.train_dataloader
         cores = max(1, len(os.sched_getaffinity(0)) // max(1, trainer.num_devices))
         device = trainer.strategy.root_device
-        if isinstance(loader, Loader):
+        if is_own(loader):
+            from lightning_gpuaug.callbacks.probe_loader import probe_loader  # with the ops, which others may not have
+
             return probe_loader(loader, check, cores, self.probe_seconds)
         if not isinstance(loader, DataLoader):
             name = type(loader).__name__

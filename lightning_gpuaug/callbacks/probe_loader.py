@@ -11,6 +11,7 @@ import math
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -21,6 +22,7 @@ from lightning_gpuaug.hw_decoder import SHARES, has_jpeg_engines
 from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.pipeline import Decoding, release_memory
 from lightning_gpuaug.recipe import TrainRecipe
+from lightning_gpuaug.timings import Timings
 
 _FILES = 256
 """Files read to measure the storage."""
@@ -43,23 +45,21 @@ def probe_loader(loader: Loader, check: CheckUp, cores: int, seconds: float) -> 
         return Probe(notes=("The data is one cached batch: there is no pipeline to look at.",))
     decoding = loader.decoding
     read = _read_seconds(loader)
-    now = _rate(loader, decoding, seconds)
+    now = _measure(loader, decoding, seconds)
     if now is None:
         return Probe(advice=_ADVICE, notes=("A second pipeline could not be run beside the training's.",))
     knobs = []
     for knob, other in _candidates(decoding, loader, check, cores):
-        rate = _rate(loader, other, seconds)
-        if rate is not None:
-            knobs.append(dataclasses.replace(knob, speed_up=rate / now))
-    whole, plain, notes = 1.0 / now, 1.0 / now, []
-    recipe = decoding.recipe
+        then = _measure(loader, other, seconds)
+        if then is not None:
+            knobs.append(dataclasses.replace(knob, speed_up=then.rate / now.rate))
+    notes = [f"The pipeline alone makes {now.rate:,.0f} img/s."]
+    plain, recipe = now, decoding.recipe
     if isinstance(recipe, TrainRecipe) and recipe.needs_program:
-        rate = _rate(loader, dataclasses.replace(decoding, recipe=_plain(recipe)), seconds)
-        plain = min(whole, 1.0 / rate) if rate is not None else whole
-        notes.append(f"Without its augmentation policy the pipeline alone makes {now * whole / plain:.2f} of its rate.")
+        plain = _measure(loader, dataclasses.replace(decoding, recipe=_plain(recipe)), seconds) or now
+        notes.append(f"Without its augmentation policy it makes {plain.rate:,.0f} img/s.")
     release_memory()
-    notes.append(f"The pipeline alone makes {now:,.0f} img/s.")
-    return Probe(_stages(loader, read, plain, whole), knobs, _ADVICE, notes)
+    return Probe(_stages(decoding, read, plain, now), knobs, _ADVICE, notes)
 
 
 _ADVICE = {
@@ -103,28 +103,37 @@ def _plain(recipe: TrainRecipe) -> TrainRecipe:
     )
 
 
-def _stages(loader: Loader, read: float, plain: float, whole: float) -> dict[str, float]:
+@dataclass(frozen=True)
+class _Measured:
+    """Images per second of a pipeline alone, and what its thread did in that time."""
+
+    rate: float
+    spent: Timings
+
+
+def _stages(decoding: Decoding, read: float, plain: _Measured, whole: _Measured) -> dict[str, float]:
     """Seconds an image by stage, in the time that the pipeline takes for one.
 
     Args:
-        loader: its timings say how the thread that makes batches spends its time.
+        decoding: as it is.
         read: seconds of one reader for a file.
-        plain: seconds an image of the pipeline alone without augmentation.
+        plain: the pipeline alone without augmentation.
         whole: the same with it.
     """
-    spent = loader.timings
+    image = min(1.0 / plain.rate, 1.0 / whole.rate)
+    spent = plain.spent
     total = spent.prepare + spent.decode + spent.finish
-    prepare, finish = (spent.prepare / total, spent.finish / total) if total > 0 else (0.0, 0.0)
-    augment = whole - plain
-    if augment <= 0.0 and loader.decoding.device == "cpu":
-        augment = finish * plain  # flip, normalise and copy, in that thread's own time
-    rest = max(0.0, whole - augment - prepare * plain)
-    reading = min(rest, read / loader.decoding.num_threads)
-    return {"read": reading, "decode": rest - reading, "augment": augment, "host": prepare * plain}
+    # Planning, and what every recipe has (flip, normalise, lay out, copy). Where the GPU decodes, its thread waits for
+    # the GPU in there too, so that it tells nothing.
+    own = spent.prepare + (spent.finish if decoding.device == "cpu" else 0.0)
+    host = image * own / total if total > 0 else 0.0
+    rest = image - host
+    reading = min(rest, read / decoding.num_threads)
+    return {"read": reading, "decode": rest - reading, "augment": 1.0 / whole.rate - image, "host": host}
 
 
-def _rate(loader: Loader, decoding: Decoding, seconds: float) -> float | None:
-    """Images per second of a loader with these settings, alone; None where they do not work here."""
+def _measure(loader: Loader, decoding: Decoding, seconds: float) -> _Measured | None:
+    """A loader with these settings, alone; None where they do not work here."""
     rows = decoding.batch_size if decoding.device == "gpu" else min(decoding.batch_size, _CPU_ROWS)
     rows -= rows % 2 if rows > 2 else 0  # mixing pairs them
     other = loader.variant(dataclasses.replace(decoding, batch_size=max(2, rows)), rows)
@@ -133,6 +142,7 @@ def _rate(loader: Loader, decoding: Decoding, seconds: float) -> float | None:
         for _ in range(decoding.prefetch + 3):
             next(batches)
         _synchronize(loader)
+        before = other.timings
         begin, images, count = time.perf_counter(), 0, 0
         while count < 4 or time.perf_counter() - begin < seconds:
             images += len(next(batches)[0])
@@ -140,7 +150,7 @@ def _rate(loader: Loader, decoding: Decoding, seconds: float) -> float | None:
             if count % 8 == 0:
                 _synchronize(loader)
         _synchronize(loader)
-        return images / (time.perf_counter() - begin)
+        return _Measured(images / (time.perf_counter() - begin), other.timings.since(before))
     except RuntimeError:  # a bad image, no memory for a second pipeline, a device that cannot decode
         return None
     finally:

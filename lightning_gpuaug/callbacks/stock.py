@@ -7,10 +7,11 @@ That is only so where getting a batch early changes neither it nor anything else
 from __future__ import annotations
 
 import math
+import sys
 import time
 from collections import deque
 from collections.abc import Iterator
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol, TypeGuard
 
 import lightning.pytorch as pl
 import torch
@@ -28,7 +29,8 @@ from torch.utils.data import (
 )
 from torch.utils.data.dataloader import _MultiProcessingDataLoaderIter
 
-from lightning_gpuaug.loader import Loader
+if TYPE_CHECKING:  # someone with another loader need not have DALI or the native library
+    from lightning_gpuaug.loader import Loader
 
 # These look at nothing but their own generator, or draw a whole pass when it begins.
 _SAMPLERS = (
@@ -143,7 +145,7 @@ def stocker_of(trainer: pl.Trainer) -> Stocker | str:
     if len(combined.flattened) != 1:
         return f"there are {len(combined.flattened)} training loaders"
     loader = combined.flattened[0]
-    if isinstance(loader, Loader):
+    if is_own(loader):
         return LoaderStocker(loader)
     if not isinstance(loader, DataLoader):
         return f"a {type(loader).__name__} may notice when its batches are taken"
@@ -159,6 +161,12 @@ def stocker_of(trainer: pl.Trainer) -> Stocker | str:
     if not isinstance(iterators, list) or not isinstance(iterators[0], _MultiProcessingDataLoaderIter | _Queue):
         return "the training loop holds its iterator in an unknown way"
     return WorkerStocker(loader, iterators)
+
+
+def is_own(loader: object) -> TypeGuard[Loader]:
+    """Whether this is the loader of this package, which is not imported to find out."""
+    own = sys.modules.get("lightning_gpuaug.loader")
+    return own is not None and isinstance(loader, own.Loader)
 
 
 def _is_plain(batch_sampler: Any) -> bool:

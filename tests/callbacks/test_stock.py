@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import io
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
 from types import SimpleNamespace
@@ -190,3 +192,11 @@ def test_our_loader_has_its_own_place_for_a_stock() -> None:
     data = ImageDataModule(train=Synthetic(length=64, mode="cached"), batch_size=4).setup_for("cpu")
     trainer = trainer_with(data.train_dataloader(), Stateful())
     assert isinstance(stocker_of(trainer), LoaderStocker)
+
+
+def test_the_callbacks_need_neither_dali_nor_the_native_library() -> None:
+    code = (
+        "import sys\nfrom lightning_gpuaug import InputDoctor, Throughput\n"
+        "assert not {'lightning_gpuaug.ops', 'nvidia.dali'} & set(sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=120)
