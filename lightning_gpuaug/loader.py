@@ -26,9 +26,8 @@ from lightning_gpuaug.sources import Source
 from lightning_gpuaug.sources.encoded import Encoded
 from lightning_gpuaug.timings import Timings
 
-
 _MADE_AHEAD = 2
-"""Batches that the worker finishes ahead. Two, because it shares Python with the training loop: it is now late, now early."""
+"""Batches that the worker finishes ahead. It shares Python with the training loop, and is now late, now early."""
 
 
 @dataclass(frozen=True)
@@ -206,7 +205,7 @@ class Loader:
             self.source, plan, decoding, self.output, seed=self.seed, on_bad_image=self.bad.mode, ahead=self._ahead
         )
         other._next_pass = Place(self.place.epoch, min(len(plan) * (self.place.step + 1) // len(self), len(plan) - 1))
-        if self._prepare is not None:
+        if self._prepare is not None and self.decoding.feed == "paths":  # otherwise it holds the threads that read
             other._prepare = copy.copy(self._prepare)
         return other
 

@@ -21,7 +21,9 @@ from lightning_gpuaug.callbacks.verdict import CheckUp, Knob, Probe
 from lightning_gpuaug.hw_decoder import SHARES, has_jpeg_engines
 from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.pipeline import Decoding, release_memory
+from lightning_gpuaug.plan import Indices
 from lightning_gpuaug.recipe import TrainRecipe
+from lightning_gpuaug.sources import Source
 from lightning_gpuaug.timings import Timings
 
 _FILES = 256
@@ -145,7 +147,7 @@ def _measure(loader: Loader, decoding: Decoding, seconds: float) -> _Measured | 
         before = other.timings
         begin, images, count = time.perf_counter(), 0, 0
         while count < 4 or time.perf_counter() - begin < seconds:
-            images += len(next(batches)[0])
+            images += len(next(batches)[1])
             count += 1
             if count % 8 == 0:
                 _synchronize(loader)
@@ -168,14 +170,27 @@ def _read_seconds(loader: Loader) -> float:
     last = max(0, len(plan) - 1)
     order = [plan.batch(place.epoch, step, place.consumed) for step in range(min(last, place.step + 16), last + 1)[-8:]]
     indices = np.concatenate(order)[-_FILES:] if order else np.arange(0)
-    paths = [loader.source.paths[index] for index in indices]
-    if not paths:
+    if not len(indices):
         return 0.0
+    if loader.decoding.feed != "paths":
+        return _seconds_of_reader(loader.source, indices) * loader.decoding.num_threads
+    paths = [loader.source.paths[index] for index in indices]
     with ThreadPoolExecutor(min(_MOST_READERS, loader.decoding.num_threads)) as readers:
         try:
             return sum(readers.map(_read, paths)) / len(paths)
         except OSError:
             return 0.0
+
+
+def _seconds_of_reader(source: Source, indices: Indices) -> float:
+    """Seconds a sample of a source that reads its data itself, with all its threads."""
+    reader = source.reader()
+    begin = time.perf_counter()
+    try:
+        reader.begin(indices, False).result()
+        return (time.perf_counter() - begin) / len(indices)
+    finally:
+        reader.close()
 
 
 def _read(path: str | os.PathLike[str]) -> float:

@@ -15,9 +15,6 @@ COMMANDS = {
     "validate": ("lightning_gpuaug.cli.training", "run one pass over the validation images"),
     "test": ("lightning_gpuaug.cli.training", "run one pass over the test images"),
     "predict": ("lightning_gpuaug.cli.training", "run the model on images and write predictions.csv"),
-    "scan": ("lightning_gpuaug.cli.scan", "check every image of a data set; list what to leave out"),
-    "audit": ("lightning_gpuaug.cli.audit", "prove that every sample comes exactly once, on any number of ranks"),
-    "convert": ("lightning_gpuaug.cli.convert", "pack a folder of images into TFRecord or WebDataset shards"),
     "index": ("lightning_gpuaug.cli.index", "find the records of TFRecord, tar, RecordIO or LMDB files ahead of a run"),
     "preview": ("lightning_gpuaug.cli.preview", "draw what the training recipe makes of some images"),
     "parity": (

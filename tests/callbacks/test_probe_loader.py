@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gpuaug import ImageDataModule, Synthetic, TrainRecipe
+from lightning_gpuaug import Examples, ImageDataModule, Synthetic, TrainRecipe
 from lightning_gpuaug.callbacks.probe_loader import _Measured, _stages, probe_loader
 from lightning_gpuaug.callbacks.verdict import CheckUp
 from lightning_gpuaug.pipeline import Decoding
@@ -52,3 +52,18 @@ def test_the_runs_loader_is_only_read(tmp_path: Path) -> None:
 def test_one_cached_batch_has_no_pipeline() -> None:
     data = ImageDataModule(train=Synthetic(length=64, mode="cached"), batch_size=4).setup_for("cpu")
     assert not probe_loader(data.train_dataloader(), SLOW, cores=2, seconds=0.05).knobs
+
+
+def test_a_source_that_reads_its_data_itself_is_only_read_too(tmp_path: Path) -> None:
+    files = numbered(tmp_path, 64).paths
+    source = Examples([(str(path), i % 2) for i, path in enumerate(files)], class_names=("even", "odd"))
+    data = ImageDataModule(train=source, batch_size=4, image_size=16, num_threads=1)
+    reference = [labels.tolist() for _, labels in data.setup_for("cpu").train_dataloader()]
+    loader, got = data.setup_for("cpu").train_dataloader(), []
+    for i, (_, labels) in enumerate(loader):
+        got.append(labels.tolist())
+        if i == 3:
+            probe = probe_loader(loader, SLOW, cores=2, seconds=0.05)
+    assert got == reference
+    assert probe.stages["read"] > 0
+    data.teardown("fit")
