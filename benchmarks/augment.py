@@ -42,7 +42,7 @@ RECIPES = {
     "flip + normalise": TrainRecipe(),
     "flip + normalise + erase": TrainRecipe(erasing=ERASING),
     "+ RandAugment(2, 9)": TrainRecipe(auto=RandAugment(), erasing=ERASING),
-    "+ RandAugment(2, 9) + MixUp/CutMix": TrainRecipe(auto=RandAugment(), erasing=ERASING, mix=Mix(mode="sample")),
+    "+ RandAugment(2, 9) + MixUp/CutMix": TrainRecipe(auto=RandAugment(), erasing=ERASING, mix=Mix(mode="elem")),
     "+ RandAugment(2, 9) bilinear": TrainRecipe(auto=RandAugment(interpolation="bilinear"), erasing=ERASING),
     "+ timm rand-m9-mstd0.5-inc1": TrainRecipe(auto="rand-m9-mstd0.5-inc1", erasing=ERASING),
     "+ AutoAugment": TrainRecipe(auto=AutoAugment(), erasing=ERASING),
@@ -50,7 +50,7 @@ RECIPES = {
     "+ AugMix, 3 chains": TrainRecipe(auto=AugMix()),
     "+ ColorJitter(0.4, 0.4, 0.4, 0.1)": TrainRecipe(color_jitter=ColorJitter(0.4, 0.4, 0.4, 0.1)),
     "+ GaussianBlur(23)": TrainRecipe(blur=GaussianBlur(23, (0.1, 2.0), 1.0)),
-    "+ noise in a third of the image": TrainRecipe(erasing=RandomErasing(1.0, (0.33, 0.33), (1.0, 1.0), "noise")),
+    "+ noise in a third of the image": TrainRecipe(erasing=RandomErasing(1.0, (0.33, 0.33), (1.0, 1.0), "pixel")),
 }
 HEADLINE = "+ RandAugment(2, 9)"
 

@@ -14,8 +14,8 @@
 //   20-23  CutMix box in the result: top, left, height, width
 //   24     fill of uncovered pixels: red | green << 8 | blue << 16
 //   25     AugMix: weight of the unchanged image, float
-//   26-28  AugMix: weight of each chain, float
-//   29-31  0
+//   26-29  AugMix: weight of each chain, float
+//   30-31  0
 //   32-63  the program: ops in their order, each a head word followed by its parameters; words of 0 are skipped
 //
 // A head word: opcode | interpolation << 8 | border << 12 | op flags << 16.
@@ -34,7 +34,7 @@ namespace gpuaug {
 constexpr int kRecordWords = 64;
 constexpr int32_t kRecordVersion = 0x47410001;  // "GA", version 1
 constexpr int kProgramWords = 32;
-constexpr int kMaxChains = 3;
+constexpr int kMaxChains = 4;
 
 enum Word : int {
   kWordVersion = 0,

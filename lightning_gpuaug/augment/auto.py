@@ -66,12 +66,17 @@ def auto_program(
             words = table[ops[pair], bins[pair], _index(u[:, 1:, 2], 2)]
             words[u[:, 1:, 3] > probabilities[pair]] = 0
         case AugMix():
-            u = draw_at(rows, Slot.AUTO_OP + np.arange(_DEEPEST * policy.mixture_width))
+            u = draw_at(rows, Slot.AUTO_OP + np.arange(_longest(policy.chain_depth) * policy.mixture_width))
             words = table[_index(u[..., 0], len(table)), _index(u[..., 1], policy.severity), _index(u[..., 2], 2)]
             words = _as_chains(words, policy.mixture_width, policy.chain_depth, n, draw_at)
             share = beta(policy.alpha, n, Slot.AUGMIX_SHARE, draw_at)
             return AutoProgram(words, policy.fill, _weights(share, policy.alpha, policy.mixture_width, n, draw_at))
     return AutoProgram(words, policy.fill)
+
+
+def _longest(depth: int) -> int:
+    """Ops of the longest chain: AugMix draws 1 to 3 where the depth is not fixed."""
+    return _DEEPEST if depth < 0 else depth
 
 
 def _index(u: Floats, count: int) -> Ints:
@@ -86,17 +91,18 @@ def _weights(share: Floats, alpha: float, width: int, n: int, draw_at: DrawAt) -
 
 
 def _as_chains(words: Words, width: int, depth: int, n: int, draw_at: DrawAt) -> Words:
-    """Cut (N, width * 3, 3) words into chains: shortened, each with an end mark that survives an identity."""
+    """Cut (N, width * longest, 3) words into chains: shortened, each with an end mark that survives an identity."""
+    longest = _longest(depth)
     if depth > 0:
         depths = np.full((n, width), depth)
     else:
-        depths = 1 + _index(draw_at(np.arange(n), np.array([Slot.AUTO]))[:, 0, :width], _DEEPEST)
-    chains = words.reshape(n, width, _DEEPEST, words.shape[-1]).copy()
-    chains[np.arange(_DEEPEST) >= depths[:, :, None]] = 0
+        depths = 1 + _index(draw_at(np.arange(n), np.array([Slot.AUTO]))[:, 0, :width], longest)
+    chains = words.reshape(n, width, longest, words.shape[-1]).copy()
+    chains[np.arange(longest) >= depths[:, :, None]] = 0
     last = depths - 1
     at = np.ix_(np.arange(n), np.arange(width))
     chains[at[0], at[1], last, 0] |= CHAIN_END << 16
-    return chains.reshape(n, width * _DEEPEST, words.shape[-1])
+    return chains.reshape(n, width * longest, words.shape[-1])
 
 
 def _timm(policy: TimmPolicy, n: int, height: int, width: int, mean: tuple[float, float, float],
@@ -104,7 +110,11 @@ def _timm(policy: TimmPolicy, n: int, height: int, width: int, mean: tuple[float
     fill = tuple(min(255, round(255 * m)) for m in mean)
     assert len(fill) == 3
     rows = np.arange(n)
-    counts = {"rand": policy.num_ops, "auto": max(map(len, policy.steps), default=0), "augmix": _DEEPEST * policy.width}
+    counts = {
+        "rand": policy.num_ops,
+        "auto": max(map(len, policy.steps), default=0),
+        "augmix": _longest(policy.depth) * policy.width,
+    }
     count = counts[policy.kind]
     u = draw_at(rows, Slot.AUTO_OP + np.arange(count))
     extra = draw_at(rows, Slot.AUTO_EXTRA + np.arange(count))
@@ -125,7 +135,7 @@ def _timm(policy: TimmPolicy, n: int, height: int, width: int, mean: tuple[float
     level: Floats = np.clip(np.broadcast_to(np.asarray(magnitude), chosen.shape), 0.0, policy.highest)
     chosen = np.where(u[..., 3] <= probability, chosen, -1)
     words = timm_policies.words_of(policy.ops, chosen, level, u[..., 2] > 0.5, extra[..., 1] >= 0.5, extra[..., 2],
-                                   height, width)  # fmt: skip
+                                   height, width, policy.translate)  # fmt: skip
     if policy.kind != "augmix":
         return AutoProgram(words, fill)
     words = _as_chains(words, policy.width, policy.depth, n, draw_at)

@@ -1,8 +1,8 @@
 """The records of a batch: everything random about its augmentation, drawn on the host.
 
 Like `draw` (crop and horizontal flip, in the same slots), a record depends on (seed, epoch, sample index) and the
-recipe alone, except for what mixing takes from the batch: the partner's row, and the draw that `Mix(mode="batch")`
-shares.
+recipe alone, except for what mixing takes from the batch: the partner's row, and the draws that samples share
+(`Mix(mode="batch")` and `"pair"`).
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ from lightning_gpuaug.ops.record import (
     Flag,
     Opcode,
     Word,
+    float_word,
     head_word,
 )
-from lightning_gpuaug.recipe import ColorJitter, GaussianBlur, Mix, RandomErasing, TrainRecipe
+from lightning_gpuaug.recipe import ColorJitter, GaussianBlur, Mix, RandomErasing, Solarize, TrainRecipe
 
 ERASE_ATTEMPTS = 10
 """Tries of a rectangle that fits, as torchvision and timm have it; then nothing is erased."""
@@ -120,6 +121,8 @@ def sample_params(
         parts.append(_grayscale(u[Slot.SINGLE][:, 0] < recipe.grayscale))
     if recipe.blur is not None:
         parts.append(_blur(recipe.blur, u[Slot.SINGLE]))
+    if recipe.solarize is not None:
+        parts.append(_solarize(recipe.solarize, u[Slot.SINGLE][:, 3]))
     if parts:
         stacked = np.concatenate(parts, axis=1)
         program = stacked.reshape(n, stacked.shape[1] * OP_WORDS)
@@ -154,7 +157,7 @@ def _slots(recipe: TrainRecipe) -> list[int]:
         wanted.append(FLIP_SLOT)
     if recipe.color_jitter is not None:
         wanted += [Slot.JITTER, Slot.JITTER_ORDER]
-    if recipe.grayscale > 0 or recipe.blur is not None:
+    if recipe.grayscale > 0 or recipe.blur is not None or recipe.solarize is not None:
         wanted.append(Slot.SINGLE)
     if recipe.erasing is not None:
         wanted.append(Slot.ERASE)
@@ -201,12 +204,19 @@ def _blur(blur: GaussianBlur, u: Floats) -> NDArray[np.int32]:
     return words
 
 
+def _solarize(solarize: Solarize, u: NDArray[np.float64]) -> NDArray[np.int32]:
+    words = np.zeros((len(u), 1, OP_WORDS), dtype=np.int32)
+    words[:, 0, :2] = head_word(Opcode.SOLARIZE), float_word(solarize.threshold)
+    words[u >= solarize.probability] = 0
+    return words
+
+
 def _erase(erasing: RandomErasing, records: NDArray[np.int32], numbers: NDArray[np.float32], height: int, width: int,
            u: Floats, draw_at: DrawAt) -> None:  # fmt: skip
     waiting = np.nonzero(u[:, 0] < erasing.probability)[0]
-    mode = Flag.ERASE_NOISE if erasing.mode == "noise" else Flag.ERASE_CONSTANT
+    mode = Flag.ERASE_NOISE if erasing.mode == "pixel" else Flag.ERASE_CONSTANT
     numbers[:, Word.ERASE_VALUE : Word.ERASE_VALUE + 3] = np.array(erasing.value, dtype=np.float32)
-    if erasing.mode == "color":
+    if erasing.mode == "rand":
         a, b = draw_at(np.arange(len(u)), np.array([Slot.ERASE_COLOR, Slot.ERASE_COLOR + 1])).transpose(1, 0, 2)
         numbers[:, Word.ERASE_VALUE : Word.ERASE_VALUE + 3] = normal(a[:, :3], b[:, :3])
     narrow, wide = (math.log(r) for r in erasing.ratio)
@@ -235,7 +245,8 @@ def _mix(mix: Mix, records: NDArray[np.int32], numbers: NDArray[np.float32], hei
     numbers[:, Word.LAMBDA] = 1.0
     if n == 0:
         return np.ones(0, dtype=np.float32)
-    rows = 1 if mix.mode == "batch" else n  # the batch's draw is that of its first sample
+    # The batch's draw is that of its first sample, a pair's that of the sample that comes first.
+    rows = {"batch": 1, "pair": (n + 1) // 2, "elem": n}[mix.mode]
     u = draw_at(np.arange(rows), np.array([Slot.MIX]))[:, 0]
     mixed = u[:, 0] < mix.probability
     cut_share = mix.switch_probability if mix.mixup_alpha > 0 else 1.0
@@ -255,7 +266,9 @@ def _mix(mix: Mix, records: NDArray[np.int32], numbers: NDArray[np.float32], hei
     own = np.where(mixed, share, 1.0).astype(np.float32)
     box = np.stack([top, left, bottom - top, right - left], axis=1)
     box[~(mixed & cut)] = 0
-    records[:, Word.CUT : Word.CUT + 4] = box
-    records[:, Word.FLAGS] |= np.where(mixed, np.where(cut, Flag.CUTMIX, Flag.MIXUP), 0).astype(np.int32)
-    numbers[:, Word.LAMBDA] = own
-    return np.broadcast_to(own, (n,)).copy()
+    kind = np.where(mixed, np.where(cut, Flag.CUTMIX, Flag.MIXUP), 0).astype(np.int32)
+    drawn = np.minimum(np.arange(n), n - 1 - np.arange(n)) if mix.mode == "pair" else np.arange(n) % rows
+    records[:, Word.CUT : Word.CUT + 4] = box[drawn]
+    records[:, Word.FLAGS] |= kind[drawn]
+    numbers[:, Word.LAMBDA] = own[drawn]
+    return own[drawn]

@@ -10,7 +10,7 @@ class Slot(enum.IntEnum):
 
     JITTER = 12
     JITTER_ORDER = 13
-    SINGLE = 14  # grayscale, blur
+    SINGLE = 14  # grayscale, blur (two), solarize
     AUTO = 16  # sub-policy, chain depths
     AUTO_OP = 32  # one an op: op, magnitude bin or noise, sign, probability
     AUTO_EXTRA = 48  # one an op: noise, interpolation, the op's own number

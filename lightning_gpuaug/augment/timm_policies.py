@@ -7,7 +7,6 @@ approximation of one.
 
 from __future__ import annotations
 
-import re
 from dataclasses import dataclass
 from functools import lru_cache
 
@@ -16,6 +15,7 @@ from numpy.typing import NDArray
 
 from lightning_gpuaug.augment.policies import OP_WORDS, Words
 from lightning_gpuaug.ops.record import PIL_GRAY, Opcode, head_word
+from lightning_gpuaug.recipe import read_policy
 
 Floats = NDArray[np.float64]
 Ints = NDArray[np.int64]
@@ -130,6 +130,7 @@ class TimmPolicy:
         width: chains of "augmix".
         depth: ops a chain of "augmix"; -1 draws 1, 2 or 3.
         alpha: of the weights' Dirichlet distribution, "augmix".
+        translate: largest translation, a share of the side. timm's `create_transform` says 0.3 for AugMix.
     """
 
     kind: str
@@ -144,6 +145,7 @@ class TimmPolicy:
     width: int = 3
     depth: int = -1
     alpha: float = 1.0
+    translate: float = 0.45
 
 
 @lru_cache(maxsize=64)
@@ -151,54 +153,30 @@ def parse(text: str) -> TimmPolicy:
     """Read a timm policy string.
 
     Raises:
-        ValueError: a section is unknown or its number is out of range.
+        ValueError: it is not one; see `recipe.read_policy`.
     """
-    name, *sections = text.split("-")
-    options: dict[str, str] = {}
-    for section in sections:
-        match = re.fullmatch(r"([a-z]+?)(\d.*|inf)?" if not section.startswith("t") else r"(t)(.*)", section)
-        allowed = {"rand": "m n p mstd mmax inc t", "augmix": "m w d a b mstd"}.get(name, "mstd").split()
-        if match is None or match[1] not in allowed or not match[2]:
-            raise ValueError(f"TrainRecipe.auto: {name!r} knows the sections {allowed}, got {section!r} in {text!r}")
-        options[match[1]] = match[2]
-
-    def number(key: str, default: float, low: float, high: float) -> float:
-        try:
-            value = float(options.get(key, default))
-        except ValueError:
-            raise ValueError(f"TrainRecipe.auto: {key!r} must be a number, got {options[key]!r} in {text!r}") from None
-        if not low <= value <= high:
-            raise ValueError(f"TrainRecipe.auto: {key!r} must be in {low:g}..{high:g}, got {value:g} in {text!r}")
-        return value
-
+    policy = read_policy(text)
     infinity = float("inf")
-    if name in AUTO_TABLES:
-        steps = AUTO_TABLES[name]
-        ops = tuple(dict.fromkeys(step[0] for pair in steps for step in pair))
-        return TimmPolicy("auto", ops, deviation=number("mstd", 0.0, 0.0, infinity), steps=steps)
-    if name == "rand":
-        increasing = number("inc", 0, 0, 1) == 1
-        table = options.get("t")
+    deviation = policy.number("mstd", infinity if policy.name == "augmix" else 0.0)
+    if policy.name == "rand":
+        table = policy.word("t")
         weighted = {"weights": _WEIGHTS, "3aw": _WEIGHTS_3A}.get(table or "")
-        if table not in (None, "weights", "3aw", "3a"):
-            raise ValueError(f"TrainRecipe.auto: 't' must be weights, 3a or 3aw, got {table!r} in {text!r}")
+        increasing = policy.number("inc", 0) == 1
         ops = tuple(weighted) if weighted else _RAND_3A if table == "3a" else _RAND_INCREASING if increasing else _RAND
-        deviation = number("mstd", 0.0, 0.0, infinity)
-        num_ops = int(number("n", 2, 1, min(10, len(ops)) if weighted else 10))
-        return TimmPolicy("rand", ops, tuple(weighted.values()) if weighted else None, number("m", 10, 0, 30),
-                          infinity if deviation > 100 else deviation, number("mmax", 10, 1, 30), num_ops,
-                          number("p", 0.5, 0, 1))  # fmt: skip
-    if name != "augmix":
-        raise ValueError(f"TrainRecipe.auto: must start with rand, augmix or one of {tuple(AUTO_TABLES)}, got {text!r}")
-    if number("b", 0, 0, 1):
-        raise ValueError(f"TrainRecipe.auto: the blended mode of augmix is not offered, got {text!r}")
-    return TimmPolicy("augmix", _AUGMIX, None, number("m", 3, 0, 10), number("mstd", infinity, 0, infinity),
-                      width=int(number("w", 3, 1, 3)), depth=int(number("d", -1, 1, 3)) if "d" in options else -1,
-                      alpha=number("a", 1.0, 1e-3, 1e3))  # fmt: skip
+        return TimmPolicy("rand", ops, tuple(weighted.values()) if weighted else None, policy.number("m", 10),
+                          infinity if deviation > 100 else deviation, policy.number("mmax", 10),
+                          int(policy.number("n", 2)), policy.number("p", 0.5))  # fmt: skip
+    if policy.name == "augmix":
+        return TimmPolicy("augmix", _AUGMIX, None, policy.number("m", 3), deviation, width=int(policy.number("w", 3)),
+                          depth=int(policy.number("d", -1)), alpha=policy.number("a", 1.0), translate=0.3)  # fmt: skip
+    steps = AUTO_TABLES[policy.name]
+    ops = tuple(dict.fromkeys(step[0] for pair in steps for step in pair))
+    return TimmPolicy("auto", ops, deviation=deviation, steps=steps)
 
 
 def words_of(ops: tuple[str, ...], chosen: Ints, magnitude: Floats, negate: NDArray[np.bool_],
-             bicubic: NDArray[np.bool_], extra: Floats, height: int, width: int) -> Words:  # fmt: skip
+             bicubic: NDArray[np.bool_], extra: Floats, height: int, width: int,
+             translate: float = 0.45) -> Words:  # fmt: skip
     """The ops of a batch as record words.
 
     Args:
@@ -210,6 +188,7 @@ def words_of(ops: tuple[str, ...], chosen: Ints, magnitude: Floats, negate: NDAr
         extra: (N, K) uniform numbers, for ops that draw themselves.
         height: of the image.
         width: of the image.
+        translate: largest translation, a share of the side.
 
     Returns:
         (N, K, 3) int32.
@@ -218,7 +197,7 @@ def words_of(ops: tuple[str, ...], chosen: Ints, magnitude: Floats, negate: NDAr
     for i, name in enumerate(ops):
         at = np.nonzero(chosen == i)
         if len(at[0]):
-            heads, numbers = _op(name, magnitude[at], negate[at], bicubic[at], extra[at], height, width)
+            heads, numbers = _op(name, magnitude[at], negate[at], bicubic[at], extra[at], height, width, translate)
             rows, columns = at
             words[rows, columns, 0] = heads
             for k, values in enumerate(numbers):
@@ -232,7 +211,7 @@ _WARP_HEADS = {op: (head_word(op, "bilinear", "pil"), head_word(op, "bicubic", "
 
 
 def _op(name: str, m: Floats, negate: NDArray[np.bool_], bicubic: NDArray[np.bool_], extra: Floats, height: int,
-        width: int) -> tuple[NDArray[np.int32] | int, list[NDArray[np.generic]]]:  # fmt: skip
+        width: int, translate: float) -> tuple[NDArray[np.int32] | int, list[NDArray[np.generic]]]:  # fmt: skip
     level = m / 10.0
     signed = np.where(negate, -level, level)
 
@@ -256,9 +235,9 @@ def _op(name: str, m: Floats, negate: NDArray[np.bool_], bicubic: NDArray[np.boo
         case "ShearY":
             return warp(Opcode.SHEAR_Y, 0.3 * signed)
         case "TranslateXRel":
-            return warp(Opcode.TRANSLATE, 0.45 * signed * width, zero)
+            return warp(Opcode.TRANSLATE, translate * signed * width, zero)
         case "TranslateYRel":
-            return warp(Opcode.TRANSLATE, zero, 0.45 * signed * height)
+            return warp(Opcode.TRANSLATE, zero, translate * signed * height)
         case "Rotate":
             angle = np.radians(30.0 * signed)
             return warp(Opcode.ROTATE, np.cos(angle), -np.sin(angle))

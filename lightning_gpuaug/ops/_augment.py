@@ -47,7 +47,7 @@ def augment(
             mean and std then only bring erased values back to it.
         channels_last: memory format of the result: channels_last, or contiguous NCHW when False.
         chains: uint8 images a sample needs between its program and the result: 0 promises that no record has a program,
-            1 serves programs, 2 or 3 serves AugMix of so many chains.
+            1 serves programs, 2 to 4 serves AugMix of so many chains.
 
     Returns:
         A new tensor of shape (N, 3, H, W) and type `dtype` on the device of x. On CUDA the work is queued on the

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import numpy as np
 import pytest
 import torch
@@ -11,7 +13,7 @@ from torchvision.transforms import autoaugment as tv
 from lightning_gpuaug import ops
 from lightning_gpuaug.augment import policies
 from lightning_gpuaug.ops import record as rec
-from lightning_gpuaug.recipe import AugMix, AutoAugment, RandAugment, TrivialAugmentWide
+from lightning_gpuaug.recipe import NAMED_POLICIES, AugMix, AutoAugment, RandAugment, TrainRecipe, TrivialAugmentWide
 from tests.ops.programs import records
 from tests.ops.test_augment_ops import picture
 
@@ -83,3 +85,27 @@ def test_tables_are_made_once_and_read_only():
     assert policies.policy_words(RandAugment(), 8, 9) is table
     with pytest.raises(ValueError, match="read-only"):
         table[0] = 1
+
+
+@pytest.mark.parametrize(
+    ("name", "theirs"),
+    [
+        ("ra", tv.RandAugment(interpolation=InterpolationMode.BILINEAR)),
+        ("ta_wide", tv.TrivialAugmentWide(interpolation=InterpolationMode.BILINEAR)),
+        ("imagenet", tv.AutoAugment(tv.AutoAugmentPolicy.IMAGENET, InterpolationMode.BILINEAR)),
+        ("cifar10", tv.AutoAugment(tv.AutoAugmentPolicy.CIFAR10, InterpolationMode.BILINEAR)),
+        ("svhn", tv.AutoAugment(tv.AutoAugmentPolicy.SVHN, InterpolationMode.BILINEAR)),
+        ("augmix", tv.AugMix(interpolation=InterpolationMode.BILINEAR)),
+    ],
+)
+def test_names_are_those_of_torchvisions_training_reference(name, theirs):
+    """Its presets build these with `interpolation=bilinear` and otherwise the defaults."""
+    policy = NAMED_POLICIES[name]
+    fields = {f.name: getattr(policy, f.name) for f in dataclasses.fields(policy)}
+    for key, value in fields.items():
+        other = getattr(theirs, {"bins": "num_magnitude_bins"}.get(key, key))
+        if key == "fill":
+            assert (value, other) == ((0, 0, 0), None)
+        else:
+            assert value == getattr(other, "value", other), key
+    TrainRecipe(auto=name)

@@ -7,8 +7,10 @@ import pytest
 import torch
 from PIL import Image
 from timm.data import auto_augment as timm_aa
+from timm.data import create_transform
 
 from lightning_gpuaug import ops
+from lightning_gpuaug.augment import sample_params
 from lightning_gpuaug.augment import timm_policies as ours
 from lightning_gpuaug.ops import record as rec
 from lightning_gpuaug.recipe import TrainRecipe
@@ -54,7 +56,7 @@ def test_rand_strings_are_read_as_timm_reads_them(text):
         assert np.allclose(np.array(policy.weights) / sum(policy.weights), theirs.choice_weights)
 
 
-@pytest.mark.parametrize("text", ["augmix", "augmix-m5-w2-d2", "augmix-m4-a0.5-mstd1"])
+@pytest.mark.parametrize("text", ["augmix", "augmix-m5-w2-d2", "augmix-m5-w4-d2", "augmix-m4-a0.5-mstd1"])
 def test_augmix_strings_are_read_as_timm_reads_them(text):
     theirs = timm_aa.augment_and_mix_transform(text, {"img_mean": FILL})
     policy = ours.parse(text)
@@ -65,28 +67,80 @@ def test_augmix_strings_are_read_as_timm_reads_them(text):
 
 
 @pytest.mark.parametrize(
-    ("text", "message"),
+    ("text", "message", "nearest"),
     [
-        ("rand-q3", "'rand' knows the sections .*, got 'q3' in 'rand-q3'"),
-        ("rand-m", "knows the sections .*, got 'm'"),
-        ("rand-n11", r"'n' must be in 1\.\.10, got 11"),
-        ("rand-m1.2.3", r"'m' must be a number, got '1\.2\.3'"),
-        ("rand-tmine", "'t' must be weights, 3a or 3aw, got 'mine'"),
-        ("augmix-w4", r"'w' must be in 1\.\.3, got 4"),
-        ("augmix-b1", "the blended mode of augmix is not offered"),
-        ("v0-m9", "'v0' knows the sections .*, got 'm9'"),
-        ("trivial", "must start with rand, augmix or one of"),
+        ("rand-q3", "'rand' has no section 'q3'", "rand"),
+        ("rand-m9-m8", "section 'm' is given twice", "rand-m9"),
+        ("rand-m", "'rand' has no section 'm'", "rand"),
+        ("rand-m9-inc", "'rand' has no section 'inc'", "rand-m9-inc1"),
+        ("rand-m9-std0.5", "'rand' has no section 'std0.5'", "rand-m9-mstd0.5"),
+        ("rand-n11", r"'n' must be a whole number in 1\.\.10, got '11'", "rand-n10"),
+        ("rand-m40-p2", r"'m' must be a whole number in 0\.\.30, got '40'", "rand-m30-p1"),
+        ("rand-m1.2.3", "'m' must be a whole number .*, got '1\\.2\\.3'", "rand"),
+        ("rand-mstd-1", "'rand' has no section 'mstd'", "rand"),
+        ("rand-tmine", "'t' must be weights or 3a or 3aw, got 'mine'", "rand"),
+        ("rand_m9_mstd0.5", "no policy 'rand_m9_mstd0.5'", "rand-m9-mstd0.5"),
+        ("RAND-M9", "no policy 'RAND'", "rand-m9"),
+        ("randaugment", "no policy 'randaugment'", "RandAugment"),
+        ("ta-wide", "no policy 'ta'", "ta_wide"),
+        ("trivial", "no policy 'trivial'", "TrivialAugmentWide"),
+        ("cifar", "no policy 'cifar'", "cifar10"),
+        ("orginal-mstd1", "no policy 'orginal'", "original-mstd1"),
+        ("augmix-w5-d1", r"'w' must be a whole number in 1\.\.4, got '5'", "augmix-w4-d1"),
+        ("augmix-w4", r"4 chains need 'd1' or 'd2' \(at most 10 ops\)", "augmix-w4-d2"),
+        ("augmix-b1", "'b' must be 0, got '1'", "augmix-b0"),
+        ("v0-m9", "'v0' has no section 'm9'", "v0"),
+        ("", "no policy ''", "rand"),
     ],
 )
-def test_bad_strings(text, message):
-    with pytest.raises(ValueError, match=rf"TrainRecipe\.auto: .*{message}") as error:
-        ours.parse(text)
+def test_bad_strings_fail_with_the_grammar_and_the_nearest_valid_one(text, message, nearest):
+    rule = rf"TrainRecipe\.auto: .*{message}.*grammar: rand\[-m#\].*nearest valid one is '(.*)'$"
+    with pytest.raises(ValueError, match=rule) as error:
+        TrainRecipe(auto=text)
     assert len(str(error.value).splitlines()) == 1
+    assert str(error.value).endswith(f"nearest valid one is {nearest!r}")
+    TrainRecipe(auto=nearest)
 
 
-def test_a_recipe_refuses_what_is_no_policy():
-    with pytest.raises(ValueError, match=r"TrainRecipe\.auto must be one of .* or a timm policy .*, got 'randaugment'"):
-        TrainRecipe(auto="randaugment")
+@pytest.mark.parametrize(
+    "text",
+    ["rand-m9-mstd0.5-inc1", "rand-m7-n3-p0.5", "original", "originalr", "v0", "v0r", "augmix-m5-w4-d2", "3a"],
+)  # fmt: skip
+def test_the_strings_that_timm_users_write(text):
+    assert TrainRecipe(auto=text).auto == text
+    params = sample_params(TrainRecipe(auto=text), np.arange(64), 0, 0, HEIGHT, WIDTH)
+    ops.check_records(torch.from_numpy(params.records), HEIGHT, WIDTH, params.chains)
+
+
+def test_augmix_translates_as_timms_create_transform_has_it():
+    """0.3 of the side there, whatever the policy alone would do."""
+    steps = create_transform(32, is_training=True, auto_augment="augmix-m5-w4-d2", interpolation="bilinear").transforms
+    theirs = next(step for step in steps if isinstance(step, timm_aa.AugMixAugment))
+    policy = ours.parse("augmix-m5-w4-d2")
+    assert policy.translate == theirs.ops[0].hparams["translate_pct"] == 0.3
+    assert ours.parse("rand-m9").translate == 0.45
+    assert (policy.width, policy.depth) == (theirs.width, theirs.depth) == (4, 2)
+
+
+def test_four_chains_of_augmix_are_four_programs_mixed():
+    """The chains one by one, each with its weight, are what the record of all four makes."""
+    params = sample_params(TrainRecipe(auto="augmix-m5-w4-d2", hflip=0.0), np.arange(6), 0, 0, HEIGHT, WIDTH)
+    assert params.chains == 4
+    images = IMAGE.expand(6, -1, -1, -1).contiguous()
+    mixed = ops.augment(images, torch.from_numpy(params.records), dtype=torch.uint8, chains=4).permute(0, 2, 3, 1)
+    words = params.records.view(np.float32)
+    total = words[:, rec.Word.ORIGINAL_WEIGHT, None, None, None] * images.numpy().astype(np.float32)
+    for chain in range(4):
+        alone = np.zeros_like(params.records)
+        alone[:, : rec.Word.CHAINS] = params.records[:, : rec.Word.CHAINS]
+        alone[:, rec.Word.FILL] = params.records[:, rec.Word.FILL]
+        program = params.records[:, rec.Word.PROGRAM + 6 * chain : rec.Word.PROGRAM + 6 * (chain + 1)].copy()
+        program[:, ::3] &= 0xFFFF | rec.PIL_GRAY << 16  # without the marks of the chains' ends
+        alone[:, rec.Word.PROGRAM : rec.Word.PROGRAM + 6] = program
+        image = ops.augment(images, torch.from_numpy(alone), dtype=torch.uint8).permute(0, 2, 3, 1).numpy()
+        total += words[:, rec.Word.CHAIN_WEIGHT + chain, None, None, None] * image.astype(np.float32)
+    assert np.abs(words[:, rec.Word.ORIGINAL_WEIGHT : rec.Word.ORIGINAL_WEIGHT + 5].sum(axis=1) - 1).max() < 1e-6
+    assert np.abs(mixed.numpy() - total).max() <= 1.001
 
 
 SIGNED = {"Rotate", "ShearX", "ShearY", "TranslateXRel", "TranslateYRel", "ColorIncreasing", "ContrastIncreasing",
