@@ -25,8 +25,11 @@ if TYPE_CHECKING:
         RandAugment,
         RandomErasing,
         RandomResizedCrop,
+        SizeRamp,
+        Solarize,
         TrainRecipe,
         TrivialAugmentWide,
+        View,
     )
     from lightning_gpuaug.sources import FileList, ImageFolder, Synthetic
 
@@ -48,7 +51,10 @@ _HOME = {
     "Mix": "recipe",
     "RandAugment": "recipe",
     "RandomErasing": "recipe",
+    "SizeRamp": "recipe",
+    "Solarize": "recipe",
     "TrivialAugmentWide": "recipe",
+    "View": "recipe",
     "Throughput": "callbacks",
     "ops": "ops",
 }
@@ -68,10 +74,13 @@ __all__ = [
     "RandAugment",
     "RandomErasing",
     "RandomResizedCrop",
+    "SizeRamp",
+    "Solarize",
     "Synthetic",
     "Throughput",
     "TrainRecipe",
     "TrivialAugmentWide",
+    "View",
     "ops",
 ]
 

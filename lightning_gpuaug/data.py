@@ -69,7 +69,8 @@ class ImageDataModule(pl.LightningDataModule):
     """Images from folders, lists or memory, decoded by NVIDIA DALI and augmented on the trainer's device.
 
     Batches are `(images, targets)`: images (N, 3, image_size, image_size) of `dtype`, normalised, on the trainer's
-    device; targets int64 (N,), or float32 (N, C) when the data is multi-label. Prediction batches are
+    device; targets int64 (N,), or float32 (N, C) when the data is multi-label or the recipe mixes. A recipe with views
+    makes `(list of images, targets)`, one with splits images and targets of splits × N rows. Prediction batches are
     `(images, indices)`, and `sample_name(i)` gives the file of an index.
 
     Training shuffles globally, a new order each epoch; evaluation delivers every sample exactly once over all ranks.
@@ -82,7 +83,8 @@ class ImageDataModule(pl.LightningDataModule):
         predict: the same; labels are not used.
         batch_size: training images per device and step.
         eval_batch_size: evaluation images per device and step; `batch_size` if None.
-        image_size: height and width of the images, pixels.
+        image_size: height and width of the images, pixels; for training, unless `train_recipe.image_size` says
+            otherwise.
         train_recipe: what happens to training images.
         eval_recipe: what happens to the others.
         decode: where DALI decodes, "cpu", "gpu", or "auto": the trainer's device.
@@ -364,6 +366,7 @@ class ImageDataModule(pl.LightningDataModule):
                 shuffle=training and not overfit,
                 drop_last=training and self.drop_last,
                 seed=self._seed(),
+                repeats=self.train_recipe.repeats if training and not overfit else 1,
             )
         except ValueError as error:
             raise ValueError(f"{stage} data: {error}") from None
@@ -383,8 +386,12 @@ class ImageDataModule(pl.LightningDataModule):
             num_threads=threads,
             prefetch=self.prefetch,
             hw_decoder_load=self.hw_decoder_load if self.hw_decoder_load != "auto" else 1.0,
-            packed=training and device == "gpu" and ops.backend(place.device) == "native-cuda",
+            packed=training and self._resizes_natively(device, place.device),
         )
+
+    def _resizes_natively(self, decodes_on: str, device: torch.device) -> bool:
+        """Whether training windows leave DALI as decoded: always where several views are cut from each."""
+        return bool(self.train_recipe.views) or (decodes_on == "gpu" and ops.backend(device) == "native-cuda")
 
     def _seed(self) -> int:
         return self.seed if self.seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))
@@ -412,6 +419,7 @@ class ImageDataModule(pl.LightningDataModule):
             "size": len(train.source),
             "classes": list(self.classes) if self.classes is not None else None,
             "recipe": repr((self.train_recipe, self.image_size)),
+            "repeats": train.decoding.recipe.repeats if isinstance(train.decoding.recipe, TrainRecipe) else 1,
         }
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
@@ -441,6 +449,12 @@ class ImageDataModule(pl.LightningDataModule):
                 f"the training data is not the checkpoint's: {len(source)} samples now, {state['size']} then, or other "
                 f"names or labels (fingerprint {source.fingerprint()} now, {state['fingerprint']} then); "
                 "resume with the same data, or start a new run from the weights alone"
+            )
+        repeats = self.train_recipe.repeats
+        if repeats != state.get("repeats", 1):
+            raise ValueError(
+                f"train_recipe.repeats is {repeats} now, {state.get('repeats', 1)} in the checkpoint: "
+                "the order of an epoch depends on it; resume with the same, or start a new run from the weights alone"
             )
         if self.seed is not None and self.seed != state["seed"]:
             warnings.warn(

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 
 from lightning_gpuaug import ops
 from lightning_gpuaug.augment.params import Params
@@ -18,7 +17,9 @@ from lightning_gpuaug.prepare import Prepared
 from lightning_gpuaug.recipe import TrainRecipe
 from lightning_gpuaug.sources import Source
 
-Batch = tuple[torch.Tensor, torch.Tensor]
+Images = torch.Tensor | list[torch.Tensor]
+"""(N, 3, H, W), or with views one such batch a view."""
+Batch = tuple[Images, torch.Tensor]
 
 _MAX_LENT = 8
 """Batches that the host may run ahead of the GPU, each of which holds decoded pixels."""
@@ -58,6 +59,7 @@ class Finisher:
         normalize = decoding.recipe.normalize if output.dtype != torch.uint8 else None
         self._mean = normalize.mean if normalize is not None else None
         self._std = normalize.std if normalize is not None else None
+        self._splits = decoding.recipe.splits if isinstance(decoding.recipe, TrainRecipe) else 1
         self._lent: deque[tuple[torch.cuda.Event, Decoded]] = deque()  # DALI memory that queued kernels still read
         weakref.finalize(self, _give_back, self._lent)  # also for a loader that nobody closes
 
@@ -70,12 +72,15 @@ class Finisher:
             prepared: what was asked of the pipeline, and which samples to mirror.
         """
         pixels = decoded.images.to(self._output.device, non_blocking=True)
-        if prepared.params is not None:
+        images: Images
+        if prepared.views:
+            images = self._views(pixels, prepared)
+        elif prepared.params is not None:
             images = self._augmented(pixels, prepared, prepared.params)
         else:
             flip = None if prepared.flip is None else self._to_device(torch.from_numpy(prepared.flip))
             if self._decoding.packed:
-                images = self._resized(pixels, prepared.request.size, flip, self._output.dtype)
+                images = self._resized(pixels, prepared, flip, self._output.dtype)
             else:
                 images = self.images(pixels, flip)
         if decoded.images.is_cuda:
@@ -93,7 +98,9 @@ class Finisher:
     def _augmented(self, pixels: torch.Tensor, prepared: Prepared, params: Params) -> torch.Tensor:
         """Pixels after their samples' programs, as the network's input."""
         if self._decoding.packed:
-            pixels = self._resized(pixels, prepared.request.size, None, torch.uint8, plain=True).permute(0, 2, 3, 1)
+            pixels = self._resized(pixels, prepared, None, torch.uint8, plain=True).permute(0, 2, 3, 1)
+        if self._splits > 1:
+            pixels = pixels.repeat(self._splits, 1, 1, 1)
         normalize, out = self._decoding.recipe.normalize, self._output
         return ops.augment(
             pixels,
@@ -105,31 +112,57 @@ class Finisher:
             chains=params.chains,
         )
 
+    def _views(self, pixels: torch.Tensor, prepared: Prepared) -> list[torch.Tensor]:
+        """Every view of a batch: its window of the decoded one, resized, then its program."""
+        normalize, out = self._decoding.recipe.normalize, self._output
+        offsets, sizes = self._layout(prepared)
+        images: list[torch.Tensor] = []
+        for kind in prepared.views:
+            of_kind = ops.augment_packed(
+                pixels,
+                offsets.repeat(kind.count),
+                sizes.repeat(kind.count, 1),
+                self._to_device(torch.from_numpy(kind.params.records)),
+                (kind.image_size, kind.image_size),
+                normalize.mean if normalize is not None else None,
+                normalize.std if normalize is not None else None,
+                dtype=out.dtype,
+                channels_last=out.channels_last,
+                chains=kind.params.chains,
+            )
+            images += torch.split(of_kind, len(sizes))
+        return images
+
     def _mixed(self, targets: torch.Tensor, share: torch.Tensor) -> torch.Tensor:
         """(N, C) float32 targets of mixed images: each sample's share of its own label, the rest of its partner's."""
+        recipe = self._decoding.recipe
+        assert isinstance(recipe, TrainRecipe)
+        smoothing = recipe.mix.label_smoothing if recipe.mix is not None else 0.0
+        floor = 0.5 * smoothing  # a multi-label target moves towards 1/2
         if targets.ndim == 1:
             targets = torch.nn.functional.one_hot(targets, self._source.num_classes)
-        targets = targets.to(torch.float32)
+            floor = smoothing / self._source.num_classes
+        targets = targets.to(torch.float32) * (1.0 - smoothing) + floor
         own = share[:, None]
         return targets * own + targets.flip(0) * (1.0 - own)
 
     def _resized(
         self,
         pixels: torch.Tensor,
-        sizes: NDArray[np.int32],
+        prepared: Prepared,
         flip: torch.Tensor | None,
         dtype: torch.dtype,
         plain: bool = False,
     ) -> torch.Tensor:
-        """Windows of `sizes`, end to end, as the network's input; or, plain, as pixels in NHWC memory."""
-        recipe, size, out = self._decoding.recipe, self._decoding.image_size, self._output
+        """Windows that lie end to end as the network's input; or, plain, as pixels in NHWC memory."""
+        recipe, out = self._decoding.recipe, self._output
+        size = prepared.request.image_size or self._decoding.image_size
         resample = recipe.resample if isinstance(recipe, TrainRecipe) else recipe
-        lengths = sizes.astype(np.int64).prod(axis=1) * 3
-        offsets = np.cumsum(lengths) - lengths
+        offsets, sizes = self._layout(prepared)
         return ops.resize_packed(
             pixels,
-            self._to_device(torch.from_numpy(offsets)),
-            self._to_device(torch.from_numpy(sizes)),
+            offsets,
+            sizes,
             (size, size),
             self._mean,
             self._std,
@@ -140,10 +173,17 @@ class Finisher:
             antialias=resample.antialias,
         )
 
+    def _layout(self, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
+        """Where each window begins in a packed batch, (N,) int64, and its height and width, (N, 2) int32."""
+        sizes = prepared.request.size
+        lengths = sizes.astype(np.int64).prod(axis=1) * 3
+        offsets = np.cumsum(lengths) - lengths
+        return self._to_device(torch.from_numpy(offsets)), self._to_device(torch.from_numpy(sizes))
+
     def targets(self, indices: Indices) -> torch.Tensor:
-        """Targets of samples (or their indices, for prediction) on the output's device."""
-        values = indices if self._output.indices else self._source.targets[indices]
-        return self._to_device(torch.from_numpy(np.array(values)))
+        """Targets of samples (or their indices, for prediction) on the output's device, once a split."""
+        values = np.array(indices if self._output.indices else self._source.targets[indices])
+        return self._to_device(torch.from_numpy(np.concatenate([values] * self._splits)))
 
     def close(self) -> None:
         """Wait until nothing reads DALI's memory any more, and let it go."""

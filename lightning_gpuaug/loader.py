@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from lightning_gpuaug.bad_images import BadImages, OnBadImage, find_culprits
-from lightning_gpuaug.finish import Batch, Finisher, Output
+from lightning_gpuaug.finish import Batch, Finisher, Images, Output
 from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding
 from lightning_gpuaug.plan import Indices, Plan
 from lightning_gpuaug.prepare import Prepared, Preparer
@@ -108,7 +108,7 @@ class Loader:
         self._orders: deque[_Order] = deque()  # batches being decoded, oldest first
         self._to_order = Place(0, 0)  # the next batch to start decoding
         self._finish = Finisher(source, decoding, output)
-        self._cached: torch.Tensor | None = None
+        self._cached: dict[int, torch.Tensor] = {}  # noise by size
 
     def __len__(self) -> int:
         """Steps of a pass: arithmetic, the same on every rank and in every epoch."""
@@ -155,7 +155,8 @@ class Loader:
         self._finish.close()
         self._drop_pipeline()
         self._orders.clear()
-        self._pass = self._cached = None
+        self._cached.clear()
+        self._pass = None
 
     # ---- passes: the caller's thread -----------------------------------------------------------------------------
 
@@ -207,7 +208,8 @@ class Loader:
         if finished.ready is not None:
             stream = torch.cuda.current_stream(self.output.device)
             stream.wait_event(finished.ready)
-            for tensor in finished.batch:
+            images, targets = finished.batch
+            for tensor in (*(images if isinstance(images, list) else [images]), targets):
                 tensor.record_stream(stream)
         return finished.batch
 
@@ -235,7 +237,7 @@ class Loader:
     def _make_here(self, place: Place) -> Batch:
         if self._is_cached:
             indices = self.plan.batch(place.epoch, place.step, place.consumed)
-            return self._cached_images()[: len(indices)], self._finish.targets(indices)
+            return self._cached_images(len(indices), place.epoch), self._finish.targets(indices)
         try:
             return self._decode(place)
         except BaseException:
@@ -292,7 +294,8 @@ class Loader:
             self._prepare = Preparer(self.source, self.decoding.recipe, self.decoding.image_size)
         indices = self.bad.rows(_Pass(self.plan, place), place.epoch, place.step)
         self._to_order = place.next()
-        return _Order(place, indices, self._prepare(indices, place.epoch, self.seed))
+        repeats = self.plan.repeat_numbers(place.step, place.consumed) if self.plan.repeats > 1 else 0
+        return _Order(place, indices, self._prepare(indices, place.epoch, self.seed, repeats))
 
     def _find_bad(self, error: DecodeError) -> None:
         """Name the images that broke the pipeline, then plan again from the batch that failed."""
@@ -310,15 +313,24 @@ class Loader:
             self._pipe.close()
             self._pipe = None
 
-    def _cached_images(self) -> torch.Tensor:
-        """One batch of noise, made once: what training would run at if images cost nothing."""
-        if self._cached is None:
+    def _cached_images(self, rows: int, epoch: int) -> Images:
+        """Noise of the recipe's shapes, made once: what training would run at if images cost nothing."""
+        recipe, size = self.decoding.recipe, self.decoding.image_size
+        if isinstance(recipe, EvalRecipe):
+            return self._noise(size)[:rows]
+        size = recipe.size_at(epoch, size)
+        if recipe.views:
+            return [self._noise(view.image_size or size)[:rows] for view in recipe.views for _ in range(view.count)]
+        return self._noise(size, recipe.splits)[: rows * recipe.splits]
+
+    def _noise(self, size: int, splits: int = 1) -> torch.Tensor:
+        """A batch of noise, the same every time."""
+        if size not in self._cached:
             generator = torch.Generator().manual_seed(self.seed)
-            size = self.decoding.image_size
-            shape = (self.decoding.batch_size, size, size, 3)
+            shape = (self.decoding.batch_size * splits, size, size, 3)
             noise = torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator)
-            self._cached = self._finish.images(noise.to(self.output.device))
-        return self._cached
+            self._cached[size] = self._finish.images(noise.to(self.output.device))
+        return self._cached[size]
 
 
 class _Pass:

@@ -33,14 +33,14 @@ class Decoding:
 
     Attributes:
         recipe: the geometry: a random crop or a resize, interpolation, EXIF orientation.
-        image_size: height and width of the output, pixels.
+        image_size: height and width of the output, pixels, where a request does not say.
         batch_size: rows of the largest batch that will be asked for.
         device: "cpu" or "gpu", where decoding and resizing run.
         device_id: CUDA ordinal for "gpu".
         num_threads: CPU threads of the pipeline.
         prefetch: batches decoded ahead.
         hw_decoder_load: share of JPEGs for the hardware decoder, 0..1; "gpu" only.
-        packed: leave the resizing to `ops.resize_packed`: hand over the decoded windows as they are, end to end.
+        packed: leave the resizing to the native ops: hand over the decoded windows as they are, end to end.
     """
 
     recipe: TrainRecipe | EvalRecipe
@@ -59,7 +59,7 @@ class Decoded:
     """A decoded batch: a view of DALI's memory.
 
     Attributes:
-        images: uint8 on the CPU or on `device_id`: (N, image_size, image_size, 3), or, packed, the bytes of all
+        images: uint8 on the CPU or on `device_id`: (N, H, W, 3) of the size asked for, or, packed, the bytes of all
             windows (height × width × 3 each) end to end.
         owner: whatever keeps that memory alive; drop it only when no kernel reads `images` any more.
     """
@@ -78,12 +78,14 @@ class Request:
             makes the batch fail before anything is allocated.
         size: (N, 2) int32, its height and width.
         part: what of the window to resize, as (begin, end), each (N, 2) float32 (y, x); None for all of it.
+        image_size: height and width of the output, pixels; None for the pipeline's.
     """
 
     paths: Paths
     start: NDArray[np.int32]
     size: NDArray[np.int32]
     part: tuple[NDArray[np.float32], NDArray[np.float32]] | None = None
+    image_size: int | None = None
 
     @property
     def bytes(self) -> int:
@@ -93,7 +95,7 @@ class Request:
     def row(self, i: int) -> Request:
         """The batch of one sample of this batch."""
         part = None if self.part is None else (self.part[0][i : i + 1], self.part[1][i : i + 1])
-        return Request(self.paths[i : i + 1], self.start[i : i + 1], self.size[i : i + 1], part)
+        return Request(self.paths[i : i + 1], self.start[i : i + 1], self.size[i : i + 1], part, self.image_size)
 
 
 class DecodePipeline:
@@ -123,6 +125,9 @@ class DecodePipeline:
         self._pipe.feed_input("ticket", np.full((rows, 1), self._ticket, dtype=np.int64))
         self._pipe.feed_input("start", request.start)
         self._pipe.feed_input("size", request.size)
+        if not self.decoding.packed:
+            side = request.image_size or self.decoding.image_size
+            self._pipe.feed_input("image_size", np.full((rows, 2), side, dtype=np.float32))
         if request.part is not None:
             self._pipe.feed_input("begin", request.part[0])
             self._pipe.feed_input("end", request.part[1])
@@ -201,7 +206,7 @@ def _build(decoding: Decoding) -> Any:
     from nvidia.dali import fn, types
     from nvidia.dali.pipeline import Pipeline
 
-    recipe, gpu, size = decoding.recipe, decoding.device == "gpu", float(decoding.image_size)
+    recipe, gpu = decoding.recipe, decoding.device == "gpu"
     resample = recipe.resample if isinstance(recipe, TrainRecipe) else recipe
     hardware: dict[str, Any] = {"hw_decoder_load": decoding.hw_decoder_load} if gpu else {}
     part: dict[str, Any] = {}
@@ -233,7 +238,7 @@ def _build(decoding: Decoding) -> Any:
         if not decoding.packed:
             pixels = fn.resize(
                 pixels,
-                size=(size, size),
+                size=fn.external_source(name="image_size", dtype=types.FLOAT, ndim=1),  # it may change by the epoch
                 interp_type=_interp(resample.interpolation),
                 antialias=resample.antialias,
                 **part,

@@ -16,6 +16,9 @@ from numpy.typing import NDArray
 
 Indices = NDArray[np.int64]
 
+_ROUND = 256
+"""Of the length of an epoch with repeats; timm's `selected_round`."""
+
 
 class _Cuts:
     """Where a run of `size` samples is cut into global batches."""
@@ -74,6 +77,9 @@ class Plan:
         drop_last: leave out the samples that do not fill a global batch. Otherwise every sample comes exactly once
             an epoch, the last batches are smaller, and no rank ever gets an empty one.
         seed: of the permutations, 0..2**32-1.
+        repeats: repeated augmentation, as timm's `RepeatAugSampler` and DeiT have it: each sample comes so many times
+            in a row of the order, so that its neighbours are on different ranks. The epoch keeps about its length: it
+            ends after `size` positions, cut down to a multiple of 256 (if there are so many) and of `world`.
     """
 
     size: int
@@ -83,6 +89,7 @@ class Plan:
     shuffle: bool = False
     drop_last: bool = False
     seed: int = 0
+    repeats: int = 1
 
     def __post_init__(self) -> None:
         """Refuse what cannot be dealt."""
@@ -92,12 +99,14 @@ class Plan:
             raise ValueError(f"rank must be in 0..world-1, got rank {self.rank} of world {self.world}")
         if not 0 <= self.seed < 2**32:
             raise ValueError(f"seed must be in 0..2**32-1, got {self.seed}")
+        if self.repeats < 1:
+            raise ValueError(f"repeats must be at least 1, got {self.repeats}")
         if self.size < self.world:
             raise ValueError(f"every rank needs a sample: {self.size} samples < {self.world} ranks")
         if len(self) == 0:
             need = self.batch_size * self.world
             raise ValueError(
-                f"0 steps: {self.size} samples do not fill one batch of batch_size {self.batch_size} × "
+                f"0 steps: {self.positions} samples do not fill one batch of batch_size {self.batch_size} × "
                 f"{self.world} rank(s) = {need} and drop_last is on; lower batch_size or set drop_last=False"
             )
 
@@ -105,9 +114,18 @@ class Plan:
         """Steps an epoch, equal on every rank."""
         return self._cuts(0).steps
 
+    @property
+    def positions(self) -> int:
+        """Length of an epoch's order, over all ranks."""
+        if self.repeats == 1:
+            return self.size
+        if self.size < _ROUND:
+            return -(-self.size // self.world) * self.world
+        return self.size // _ROUND * _ROUND // self.world * self.world
+
     def order(self, epoch: int) -> Indices:
-        """All samples in the order of this epoch, over all ranks."""
-        return permutation(self.size, self.seed, epoch) if self.shuffle else _identity(self.size)
+        """All samples in the order of this epoch, over all ranks: (positions,), repeats included."""
+        return _order(self.size, self.seed if self.shuffle else None, epoch, self.repeats, self.positions)
 
     def first_step(self, consumed: int) -> int:
         """The step at which an epoch continues after `consumed` of its samples were taken (by any topology)."""
@@ -122,8 +140,17 @@ class Plan:
             consumed: samples of this epoch that an earlier run, of whatever world and batch size, had taken before
                 step `first_step(consumed)`; the rest is dealt anew.
         """
+        return self.order(epoch)[self._positions(step, consumed)]
+
+    def repeat_numbers(self, step: int, consumed: int = 0) -> Indices:
+        """Which repeat of its sample each row of `batch` is, 0..repeats-1."""
+        span = self._positions(step, consumed)
+        return np.arange(span.start, span.stop, span.step, dtype=np.int64) % self.repeats
+
+    def _positions(self, step: int, consumed: int) -> slice:
+        """Where in the order this rank's batch is."""
         begin, end = self._cuts(consumed).bounds(step - self.first_step(consumed))
-        return self.order(epoch)[consumed + begin : consumed + end][self.rank :: self.world]
+        return slice(consumed + begin + self.rank, consumed + end, self.world)
 
     def consumed(self, steps: int, consumed: int = 0) -> int:
         """Samples of the epoch taken by all ranks once `steps` of its steps are done, `consumed` as in `batch`."""
@@ -131,12 +158,23 @@ class Plan:
         return consumed if done <= 0 else consumed + self._cuts(consumed).bounds(done - 1)[1]
 
     def _cuts(self, consumed: int) -> _Cuts:
-        return _cuts(self.size - consumed, self.batch_size, self.world, self.drop_last)
+        return _cuts(max(0, self.positions - consumed), self.batch_size, self.world, self.drop_last)
 
 
 @lru_cache(maxsize=64)
 def _cuts(size: int, batch_size: int, world: int, drop_last: bool) -> _Cuts:
     return _Cuts(size, batch_size, world, drop_last)
+
+
+@lru_cache(maxsize=4)
+def _order(size: int, seed: int | None, epoch: int, repeats: int, positions: int) -> Indices:
+    """The order of an epoch; without a seed, the data set's own."""
+    order = permutation(size, seed, epoch) if seed is not None else _identity(size)
+    if repeats == 1:
+        return order
+    order = order[np.arange(positions) // repeats]
+    order.flags.writeable = False
+    return order
 
 
 @lru_cache(maxsize=4)

@@ -11,7 +11,9 @@ from numpy.typing import NDArray
 
 from lightning_gpuaug import ops
 from lightning_gpuaug.augment.draw import draw
+from lightning_gpuaug.augment.keys import keys_of
 from lightning_gpuaug.augment.params import Params, sample_params
+from lightning_gpuaug.augment.views import ViewParams, split_params, view_params
 from lightning_gpuaug.augment.window import Sizes, centre_window, random_window
 from lightning_gpuaug.pipeline import Paths, Request, path_bytes
 from lightning_gpuaug.plan import Indices
@@ -33,12 +35,15 @@ class Prepared:
     Attributes:
         request: for the pipeline.
         flip: (N,) bool, which samples to mirror after decoding; None for none.
-        params: the samples' programs, flips included, for a recipe that needs them; else None.
+        params: the samples' programs, flips included, for a recipe that needs them; else None. With augmentation
+            splits, of every split's rows.
+        views: the programs of a recipe with views; else empty.
     """
 
     request: Request
     flip: NDArray[np.bool_] | None = None
     params: Params | None = None
+    views: tuple[ViewParams, ...] = ()
 
 
 class Preparer:
@@ -49,7 +54,7 @@ class Preparer:
     Args:
         source: where the samples are.
         recipe: what will happen to them.
-        image_size: height and width after the resize.
+        image_size: height and width after the resize, where a training recipe says nothing else.
     """
 
     def __init__(self, source: Source, recipe: TrainRecipe | EvalRecipe, image_size: int) -> None:
@@ -59,23 +64,33 @@ class Preparer:
         self._paths: Paths = np.array(names, dtype=f"S{max(map(len, names)) + 1}")
         self._sizes: Sizes = np.zeros((len(names), 2), dtype=np.int32)
 
-    def __call__(self, indices: Indices, epoch: int, seed: int) -> Prepared:
+    def __call__(self, indices: Indices, epoch: int, seed: int, repeats: Indices | int = 0) -> Prepared:
         """Prepare a batch.
 
         Args:
             indices: (N,) samples.
             epoch: keys the draws, with `seed` and the index.
             seed: 0..2**32-1.
+            repeats: (N,) which of its repeats each row is: keys the draws too.
         """
-        recipe = self._recipe
+        recipe, image_size = self._recipe, self._image_size
         sizes = self._sizes_of(indices)
         start, size, part, flip, params = np.zeros_like(sizes), sizes, None, None, None
+        views: tuple[ViewParams, ...] = ()
         if isinstance(recipe, EvalRecipe):
-            part = centre_window(np.maximum(sizes, 1), self._image_size, recipe)
+            part = centre_window(np.maximum(sizes, 1), image_size, recipe)
+        elif recipe.views:
+            image_size = recipe.size_at(epoch, image_size)
+            possible = np.maximum(sizes, 1)
+            start, size, views = view_params(recipe, indices, repeats, epoch, seed, image_size, possible)
         else:
-            draws = draw(recipe, indices, epoch, seed)
-            if recipe.needs_program:
-                params = sample_params(recipe, indices, epoch, seed, self._image_size, self._image_size)
+            image_size = recipe.size_at(epoch, image_size)
+            keys = keys_of(indices, repeats)
+            draws = draw(recipe, keys, epoch, seed)
+            if recipe.splits > 1:
+                params = split_params(recipe, indices, repeats, epoch, seed, image_size, image_size)
+            elif recipe.needs_program:
+                params = sample_params(recipe, keys, epoch, seed, image_size, image_size)
             else:
                 flip = draws.flip
             if recipe.crop is not None and draws.crop is not None:
@@ -86,7 +101,7 @@ class Preparer:
         if refused.any():
             start, size = start.copy(), np.maximum(size, 1)
             start[refused] = _OUTSIDE
-        return Prepared(Request(self._paths[indices], start, size, part), flip, params)
+        return Prepared(Request(self._paths[indices], start, size, part, image_size), flip, params, views)
 
     def _sizes_of(self, indices: Indices) -> Sizes:
         """(N, 2) height and width; 0 where the header says nothing."""

@@ -251,7 +251,12 @@ class Classifier(pl.LightningModule):
         targets = targets * (1.0 - label_smoothing) + 0.5 * label_smoothing
         return F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none").mean(dim=1)
 
-    def _check_images(self, images: Tensor) -> None:
+    def _check_images(self, images: Tensor | list[Tensor]) -> None:
+        if not isinstance(images, Tensor):
+            raise ValueError(
+                f"Classifier takes one image a sample, got {len(images)} views: a recipe with views is for a "
+                "self-supervised LightningModule of your own, whose training_step gets (list of image batches, targets)"
+            )
         weight = next(self.network.parameters())
         if images.dtype == weight.dtype:
             return

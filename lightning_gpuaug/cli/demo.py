@@ -170,6 +170,7 @@ def write_preview(data: ImageDataModule, normalize: Normalize | None, device: to
     batches: list[torch.Tensor] = []
     labels: list[int] = []
     for images, targets in data.train_dataloader():
+        assert isinstance(images, torch.Tensor)  # the demo's recipe has one view of a sample
         batches.append(images.cpu())
         labels += targets.tolist()
         if len(labels) >= _PREVIEW_IMAGES:
