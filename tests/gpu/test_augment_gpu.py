@@ -73,7 +73,7 @@ def test_random_records(dtype, channels_last):
         assert_cuda_equals_cpu(random_batch(24, h, w, seed), params, dtype, channels_last)
 
 
-@pytest.mark.parametrize("chains", [0, 1, 2, 3])
+@pytest.mark.parametrize("chains", [0, 1, 2, 3, 4])
 def test_random_chains(chains):
     for seed, (h, w) in enumerate(((64, 64), (33, 21))):
         params = random_records(seed, 24, h, w, chains=max(chains, 1))
@@ -174,7 +174,7 @@ def test_records_on_the_cpu_are_checked_and_copied():
 
 def test_records_of_noise_stay_inside_the_images():
     generator = torch.Generator().manual_seed(0)
-    for chains in (0, 1, 2, 3):
+    for chains in (0, 1, 2, 3, 4):
         for h, w in ((1, 1), (5, 8), (16, 3), (224, 224)):
             params = torch.randint(-(2**31), 2**31 - 1, (64, rec.WORDS), generator=generator).int()
             params[::2, Word.VERSION] = rec.VERSION

@@ -102,7 +102,7 @@ def random_records(seed: int, samples: int, height: int, width: int, *, chains: 
         if chains > 1 and r.random() < 0.7:
             ops = [random_op(r, height, width, opcode=r.choice([Opcode.ROTATE, Opcode.EQUALIZE, Opcode.POSTERIZE,
                                                                 Opcode.SHEAR_X, Opcode.SATURATION, Opcode.SHARPNESS]))
-                   for _ in range(r.randint(chains, 3 * chains))]  # fmt: skip
+                   for _ in range(r.randint(chains, min(3 * chains, 10)))]  # fmt: skip
             ends = set(r.sample(range(len(ops) - 1), chains - 1)) | {len(ops) - 1}
             programs.append([op._replace(flags=op.flags | (rec.CHAIN_END if i in ends else 0))
                              for i, op in enumerate(ops)])  # fmt: skip

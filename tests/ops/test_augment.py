@@ -48,7 +48,7 @@ def normalized(x: torch.Tensor) -> np.ndarray:
 def test_native_equals_the_reference_bit_for_bit_on_random_records(seed):
     r = random.Random(seed)
     n, h, w = r.randint(1, 4), r.randint(1, 24), r.randint(1, 24)
-    chains = r.choice([1, 1, 2, 3])
+    chains = r.choice([1, 1, 2, 3, 4])
     params = random_records(seed, n, h, w, chains=chains)
     x, dtype, channels_last = random_batch(n, h, w, seed), r.choice(DTYPES), r.random() < 0.5
     native = ops.augment(x, params, MEAN, STD, dtype=dtype, channels_last=channels_last, chains=chains)
@@ -305,7 +305,7 @@ BAD_INPUTS = {
     "two means": ({"mean": (0.5, 0.5)}, "mean must have 3 numbers, got 2"),
     "a zero std": ({"std": (1.0, 0.0, 1.0)}, r"std must be .*above 0, got std\[1\] = 0"),
     "a float64 result": ({"dtype": torch.float64}, "dtype must be torch.float32, .*, got torch.float64"),
-    "four chains": ({"chains": 4}, r"chains must be 0\.\.3, got 4"),
+    "five chains": ({"chains": 5}, r"chains must be 0\.\.4, got 5"),
 }
 
 
