@@ -13,6 +13,8 @@ import torch
 import torch.nn.functional as F
 from jsonargparse import ArgumentParser
 from lightning.pytorch.callbacks import ModelCheckpoint
+from timm.data.mixup import mixup_target
+from timm.loss import BinaryCrossEntropy
 from torch import Tensor
 
 from lightning_gpuaug.classifier import Classifier
@@ -518,3 +520,41 @@ def test_the_images_dtype_must_fit_the_precision() -> None:
         fit.fit(classifier(), half, half)
         assert fit.callback_metrics["train/loss"].dtype == torch.float32
         assert math.isfinite(fit.callback_metrics["val/loss"].item())
+
+
+@pytest.mark.parametrize("threshold", [None, 0.2])
+@pytest.mark.parametrize("soft", [False, True])
+def test_binary_cross_entropy_is_timms(threshold: float | None, soft: bool) -> None:
+    """timm smooths hard labels in its loss, and mixed ones in its Mixup."""
+    model = classifier(loss="binary_cross_entropy", target_threshold=threshold, label_smoothing=0.1)
+    logits = torch.randn(6, CLASSES, generator=torch.Generator().manual_seed(1))
+    labels = torch.arange(6)
+    targets = labels
+    theirs = BinaryCrossEntropy(smoothing=0.1, target_threshold=threshold)(logits, labels)
+    if soft:
+        targets = 0.7 * F.one_hot(labels, CLASSES).float() + 0.3 * F.one_hot(labels.flip(0), CLASSES).float()
+        mixed = mixup_target(labels, CLASSES, 0.7, 0.1)
+        theirs = BinaryCrossEntropy(smoothing=0.1, target_threshold=threshold)(logits, mixed)
+    torch.testing.assert_close(model._training_loss(logits, targets), theirs)
+    hard = model._losses(logits, labels, 0.0)
+    torch.testing.assert_close(hard, F.cross_entropy(logits, labels, reduction="none"))  # what evaluation reports
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"loss": "bce"}, r"^loss must be 'cross_entropy' or 'binary_cross_entropy', got 'bce'$"),
+        ({"loss": "binary_cross_entropy", "task": "multilabel"}, "^loss is for task='multiclass', got"),
+        (
+            {"target_threshold": 0.2},
+            r"^target_threshold must be in \[0, 1\) and is for loss='binary_cross_entropy', got 0.2",
+        ),
+        (
+            {"loss": "binary_cross_entropy", "target_threshold": 1.0},
+            r"^target_threshold must be in \[0, 1\) .* got 1.0",
+        ),
+    ],
+)
+def test_losses_are_checked(arguments: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        classifier(**arguments)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Literal
 
 import lightning.pytorch as pl
 import timm
@@ -62,6 +62,10 @@ class Classifier(pl.LightningModule):
         ema_decay: keep an exponential moving average of the weights with this decay, in (0, 1). It starts from the
             weights that a run starts from, is updated after each optimizer step, and is part of the checkpoint.
             Single device and DDP only.
+        loss: of a "multiclass" training step: "cross_entropy" (softmax), or "binary_cross_entropy", the mean over all
+            classes, each a yes or no of its own, as timm's A1 to A3 have it. Evaluation always reports cross-entropy.
+        target_threshold: for "binary_cross_entropy": a class whose (smoothed, mixed) target is above it counts as 1,
+            another as 0; None keeps the targets.
 
     Raises:
         ValueError: a name that timm does not know (the nearest ones are given), or a value out of range.
@@ -90,6 +94,8 @@ class Classifier(pl.LightningModule):
         decay_epochs: float | list[float] = 30.0,
         decay_rate: float | None = None,
         ema_decay: float | None = None,
+        loss: Literal["cross_entropy", "binary_cross_entropy"] = "cross_entropy",
+        target_threshold: float | None = None,
     ) -> None:
         """Check every value, then build the network."""
         super().__init__()
@@ -110,6 +116,15 @@ class Classifier(pl.LightningModule):
             raise ValueError(f"weight_decay must be ≥ 0, got {weight_decay!r}")
         if ema_decay is not None and not 0.0 < ema_decay < 1.0:
             raise ValueError(f"ema_decay must be in (0, 1), got {ema_decay!r}")
+        if loss not in ("cross_entropy", "binary_cross_entropy"):
+            raise ValueError(f"loss must be 'cross_entropy' or 'binary_cross_entropy', got {loss!r}")
+        if loss != "cross_entropy" and task != "multiclass":
+            raise ValueError(f"loss is for task='multiclass', got {loss!r} for task={task!r}")
+        if target_threshold is not None and not (loss == "binary_cross_entropy" and 0.0 <= target_threshold < 1.0):
+            raise ValueError(
+                "target_threshold must be in [0, 1) and is for loss='binary_cross_entropy', "
+                f"got {target_threshold!r} for loss={loss!r}"
+            )
         require_known_model(model)
         require_known_optimizer(optimizer)
         require_plain("model_args", model_args)
@@ -200,7 +215,7 @@ class Classifier(pl.LightningModule):
         """The batch's mean loss, a float32 scalar."""
         images, targets = batch
         self._check_batch(images, targets)
-        loss = self._losses(self.network(images), targets, self.hparams["label_smoothing"]).mean()
+        loss = self._training_loss(self.network(images), targets)
         # Not in the progress bar: the bar reads its values after every batch, and reading makes the host wait for
         # the GPU. For the same reason the rate is logged as a tensor that stays on the CPU.
         self.log("train/loss", loss, batch_size=images.shape[0])
@@ -243,6 +258,18 @@ class Classifier(pl.LightningModule):
         metrics.update(self._losses(logits, targets, 0.0), logits, targets)
         for name, metric in metrics.named_metrics():
             self.log(f"{stage}/{name}", metric, on_step=False, on_epoch=True, prog_bar=True, batch_size=images.shape[0])
+
+    def _training_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """The batch's mean loss, a float32 scalar."""
+        smoothing = self.hparams["label_smoothing"]
+        if self.hparams["loss"] == "cross_entropy":
+            return self._losses(logits, targets, smoothing).mean()
+        if not targets.is_floating_point():
+            targets = F.one_hot(targets, self.num_classes)
+        targets = targets.float() * (1.0 - smoothing) + smoothing / self.num_classes
+        if self.hparams["target_threshold"] is not None:
+            targets = (targets > self.hparams["target_threshold"]).float()
+        return F.binary_cross_entropy_with_logits(logits.float(), targets)
 
     def _losses(self, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
         """Each sample's loss, float32 (N,)."""
