@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import statistics
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +24,37 @@ import yaml
 from jsonargparse import ArgumentParser
 
 import lightning_gpuaug as gpuaug
-from benchmarks.loader import cycle, rate
 from benchmarks.report import publish
 
 SIZE = 224
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "recipes"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 Step = Callable[[], Any]
+
+
+def cycle(loader: Any) -> Iterator[Any]:
+    """Its batches, epoch after epoch."""
+    while True:
+        yield from loader
+
+
+def rate(next_batch: Step, batch_size: int, seconds: float, warm_up: int = 12) -> float:
+    """Images per second over about `seconds`, after `warm_up` batches."""
+    for _ in range(warm_up):
+        next_batch()
+    _synchronize()
+    begin, count = time.perf_counter(), 0
+    while time.perf_counter() - begin < seconds:
+        for _ in range(4):
+            next_batch()
+        count += 4
+    _synchronize()
+    return count * batch_size / (time.perf_counter() - begin)
+
+
+def _synchronize() -> None:
+    if torch.cuda.is_available():
+        torch.cuda.synchronize()
 
 
 def published(name: str) -> gpuaug.TrainRecipe:

@@ -216,6 +216,7 @@ class Sample:
         ([torch.zeros(4, 8, 8), torch.zeros(4)], 4),
         ({"name": ["a", "b"], "image": torch.zeros(2, 3, 2, 2), "scale": torch.tensor(1.0)}, 2),
         (((torch.zeros(3, 3, 2, 2), torch.zeros(3, 2, 2)), torch.zeros(3)), 3),
+        (([torch.zeros(3, 3, 9, 9), torch.zeros(3, 3, 5, 5)], torch.zeros(3)), 3),  # views of three samples
         (([torch.zeros(3, 9, 7), torch.zeros(3, 5, 6)], [{}, {}]), 2),
         (Sample("a", torch.zeros(6, 3, 2, 2)), 6),
         (torch.zeros(0, 3), 0),
