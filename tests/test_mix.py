@@ -65,8 +65,7 @@ def forced(mix: Mix, records: np.ndarray, monkeypatch: pytest.MonkeyPatch, multi
     return theirs
 
 
-@pytest.mark.parametrize("mode", ["batch", "pair", "elem"])
-@pytest.mark.parametrize("several", [False, True], ids=["classes", "multi-label"])
+@pytest.mark.parametrize(("mode", "several"), [("batch", False), ("pair", False), ("elem", False), ("batch", True)])
 def test_images_and_targets_are_timms(listing: Path, mode: str, several: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     source = FileList(listing / ("several.txt" if several else "single.txt"), multilabel=several)
     mix = Mix(0.8, 1.0, 0.6, 0.5, mode, 0.1)  # type: ignore[arg-type]

@@ -99,8 +99,8 @@ class TrainRecipe:
             its own each time, so that its neighbours are on different ranks. An epoch keeps its number of steps and
             so visits a share of the samples; as timm's `RepeatAugSampler`, it is cut to a multiple of 256 images.
         splits: augmentation splits, as timm's `--aug-splits` for the Jensen–Shannon loss of AugMix: batches hold
-            `splits` × N images. The first N are only cropped and flipped, each further N are the same crops with
-            draws of their own; targets are repeated. 1 is off. Not together with `mix`.
+            `splits` × N images. The first N are only cropped and flipped (not erased either, timm's `--resplit`), each
+            further N are the same crops with draws of their own; targets are repeated. 1 is off. Not with `mix`.
         views: for self-supervised learning: kinds of views of each sample, decoded once. Batches are then
             `(list of image batches, targets)`, one image batch a view, in the order given. Each kind has its own
             steps, so the recipe's own (crop to erasing) stay at their defaults; not together with `mix` or `splits`.
