@@ -132,6 +132,7 @@ class Finisher:
                 dtype=out.dtype,
                 channels_last=out.channels_last,
                 chains=kind.params.chains,
+                mix=False,
             )
             images += torch.split(of_kind, len(sizes))
         return images

@@ -43,7 +43,7 @@ def test_the_runs_loader_is_only_read(tmp_path: Path) -> None:
     assert got == reference
     [knob] = probe.knobs
     assert str(knob) == "num_threads 1 → 2"
-    assert probe.stages["augment"] > 0
+    assert set(probe.stages) == {"read", "decode", "augment", "host"}  # how much of each is this machine's affair
     assert min(probe.stages.values()) >= 0
     assert len(probe.notes) == 2
     data.teardown("fit")
