@@ -13,7 +13,6 @@ namespace gpuaug {
 
 constexpr int kFinishThreads = 192;  // a multiple of 3: a thread meets the same channel order in each of its pieces
 constexpr int kFinishSteps = 4;
-constexpr int kFinishBlocks = 6;  // a multiprocessor
 
 struct FinishLaunch {
   ByteRange x, scratch;  // scratch is empty without programs
@@ -114,9 +113,12 @@ struct PhasedAffine {
 __device__ __noinline__ Noise noise_at(const int32_t* record, uint32_t pixel) { return noise_of_pixel(record, pixel); }
 
 template <int kCount>
-__device__ __forceinline__ void erase_values(const FinishLaunch& launch, const PixelSource& source, int y, int offset,
-                                             int phase, float (&values)[kCount]) {
-  const Erase& erase = source.erase;
+__device__ __forceinline__ void erase_values(const FinishLaunch& launch, const int32_t* record, const Erase& erase, int y,
+                                             int offset, int phase, float (&values)[kCount]) {
+  if (erase.mode == EraseMode::kNone || y < erase.where.top || y >= erase.where.bottom ||
+      offset >= 3 * erase.where.right || offset + kCount <= 3 * erase.where.left) {
+    return;
+  }
   const int first = 3 * erase.where.left, last = 3 * erase.where.right;
   if (erase.mode == EraseMode::kConstant) {
 #pragma unroll
@@ -130,7 +132,7 @@ __device__ __forceinline__ void erase_values(const FinishLaunch& launch, const P
 #pragma unroll
   for (int k = 0; k < (kCount + 4) / 3; ++k) {  // every pixel that a piece can touch
     if (column + k < erase.where.left || column + k >= erase.where.right) continue;
-    const Noise noise = noise_at(source.record, pixel + k);
+    const Noise noise = noise_at(record, pixel + k);
 #pragma unroll
     for (int c = 0; c < 3; ++c) {
       const float value = noise_value(noise, c, launch.unit);
@@ -180,11 +182,7 @@ __device__ __forceinline__ void evaluate(const FinishLaunch& launch, const Pixel
   fetch<kCount>(source.image, source.range, y, offset, phase, bytes);
   if (source.chains > 0) add_chains<kCount>(launch, source, y, offset, phase, bytes);
   normalize_bytes<kCount>(affine, bytes, values);
-  const Erase& erase = source.erase;
-  if (erase.mode != EraseMode::kNone && y >= erase.where.top && y < erase.where.bottom &&
-      offset < 3 * erase.where.right && offset + kCount > 3 * erase.where.left) {
-    erase_values<kCount>(launch, source, y, offset, phase, values);
-  }
+  erase_values<kCount>(launch, source.record, source.erase, y, offset, phase, values);
 }
 
 template <int kCount>
@@ -248,6 +246,12 @@ __device__ __forceinline__ void store_piece(T* sample, int64_t plane, uint32_t p
   }
 }
 
+__device__ __forceinline__ void prefetch_to_l2(const uint8_t* p) {
+#if defined(__CUDA_ARCH__)
+  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
+#endif
+}
+
 // What the threads of a block share: a tile of a sample, and a thread's pieces of it.
 template <typename T, bool kPlanar, int kSide>
 struct Tile {
@@ -274,6 +278,14 @@ struct Tile {
     const uint32_t row = launch.by_row(position);
     y = static_cast<int>(row);
     offset = static_cast<int>((kPlanar ? 3 : 1) * (position - row * row_length));
+  }
+
+  // Has the tile's bytes brought into the L2 cache while the record comes: mirrored or not, they are those of its rows.
+  __device__ __forceinline__ void prefetch(const uint8_t* image) const {
+#pragma unroll
+    for (int k = 0; k < kFinishSteps; ++k) {
+      if (position_of(k) < length) prefetch_to_l2(image + (kPlanar ? 3 : 1) * static_cast<int64_t>(position_of(k)));
+    }
   }
 
   __device__ __forceinline__ void store(uint32_t position, const float (&values)[kCount]) const {
@@ -310,12 +322,25 @@ struct Around {
   }
 };
 
-// The tile of a sample that is nothing but its pixels.
-template <typename T, bool kPlanar, int kSide>
-__device__ __forceinline__ void copy_tile(const Tile<T, kPlanar, kSide>& tile, const Image& image) {
+// A sample that is nothing but its uint8 pixels, of which a rectangle may be erased.
+struct PlainSample {
+  Image image;
+  const int32_t* record;  // where the tile holds erased pixels, else null
+
+  template <int kCount>
+  __device__ __forceinline__ void erase(const FinishLaunch& launch, int y, int offset, int phase, float (&values)[kCount]) const {
+    if (!record) return;
+    erase_values<kCount>(launch, record, Erase(record, launch.height, launch.width, launch.unit), y, offset, phase, values);
+  }
+};
+
+// kErased: whether the tile may hold erased pixels.
+template <bool kErased, typename T, bool kPlanar, int kSide>
+__device__ __forceinline__ void copy_tile(const Tile<T, kPlanar, kSide>& tile, const PlainSample& sample) {
+  const Image& image = sample.image;
   constexpr int kCount = Tile<T, kPlanar, kSide>::kCount;
   const PhasedAffine affine(tile.launch.affine, tile.phase);
-  if constexpr (!kPlanar) {
+  if constexpr (!kPlanar && !kErased) {
     if (!image.mirror_x && !image.mirror_y && reinterpret_cast<uintptr_t>(image.data) % kCount == 0) {
       uint32_t bytes[kFinishSteps][kCount / 4];
 #pragma unroll
@@ -332,7 +357,7 @@ __device__ __forceinline__ void copy_tile(const Tile<T, kPlanar, kSide>& tile, c
       return;
     }
   }
-  constexpr int kTogether = kPlanar ? 1 : 2;  // pieces whose loads are under way at the same time
+  constexpr int kTogether = kPlanar || kErased ? 1 : 2;  // pieces whose loads are under way at the same time
 #pragma unroll 1
   for (int step = 0; step < kFinishSteps; step += kTogether) {
     Around<kCount> around[kTogether];
@@ -352,18 +377,71 @@ __device__ __forceinline__ void copy_tile(const Tile<T, kPlanar, kSide>& tile, c
       around[k].bytes(image, tile.phase, bytes);
       float values[kCount];
       normalize_bytes<kCount>(affine, bytes, values);
+      if constexpr (kErased) {
+        int y, offset;
+        tile.place_of(position, y, offset);
+        sample.erase(tile.launch, y, offset, tile.phase, values);
+      }
       tile.store(position, values);
     }
   }
 }
 
-// The tile of two mixed samples that are nothing but their pixels.
+// AugMix of one sample.
 template <typename T, bool kPlanar, int kSide>
-__device__ __forceinline__ void mix_tile(const Tile<T, kPlanar, kSide>& tile, const Image& mine, const Image& theirs,
-                                         const Mix& mix) {
+__device__ __forceinline__ void sum_tile(const Tile<T, kPlanar, kSide>& tile, const PlainSample& original, int64_t index,
+                                         int chains, const int32_t* record) {
+  constexpr int kCount = Tile<T, kPlanar, kSide>::kCount;
+  const FinishLaunch& launch = tile.launch;
+  const PhasedAffine affine(launch.affine, tile.phase);
+  const ChainWeights weights(record);
+#pragma unroll 1
+  for (int step = 0; step < kFinishSteps; ++step) {
+    const uint32_t position = tile.position_of(step);
+    if (position >= tile.length) return;
+    int y, offset;
+    tile.place_of(position, y, offset);
+    Around<kCount> around;
+    around.load(original.image, y, offset, tile.phase);
+    uint32_t chain[kMaxChains][kCount / 4];
+#pragma unroll
+    for (int k = 0; k < kMaxChains; ++k) {  // scratch images and pieces lie at multiples of a word
+      if (k >= chains) continue;
+      const uint8_t* image = launch.scratch.begin + (k * launch.samples + index) * launch.stride;
+      const uint32_t* words = reinterpret_cast<const uint32_t*>(image + (kPlanar ? 3 : 1) * static_cast<int64_t>(position));
+#pragma unroll
+      for (int i = 0; i < kCount / 4; ++i) chain[k][i] = __ldg(words + i);
+    }
+    uint32_t bytes[kCount / 4];
+    around.bytes(original.image, tile.phase, bytes);
+#pragma unroll
+    for (int i = 0; i < kCount / 4; ++i) {
+      uint32_t word = 0;
+#pragma unroll
+      for (int j = 0; j < 4; ++j) {
+        float sum = weights.start(byte_of(bytes[i], j));
+#pragma unroll
+        for (int k = 0; k < kMaxChains; ++k) {
+          if (k < chains) sum = weights.add(sum, k, byte_of(chain[k][i], j));
+        }
+        word |= static_cast<uint32_t>(truncated_byte(sum)) << (8 * j);
+      }
+      bytes[i] = word;
+    }
+    float values[kCount];
+    normalize_bytes<kCount>(affine, bytes, values);
+    original.erase(launch, y, offset, tile.phase, values);
+    tile.store(position, values);
+  }
+}
+
+// Two mixed samples.
+template <bool kErased, typename T, bool kPlanar, int kSide>
+__device__ __forceinline__ void mix_tile(const Tile<T, kPlanar, kSide>& tile, const PlainSample& mine,
+                                         const PlainSample& theirs, const Mix& mix) {
   constexpr int kCount = Tile<T, kPlanar, kSide>::kCount;
   const PhasedAffine affine(tile.launch.affine, tile.phase);
-  constexpr int kTogether = kPlanar ? 1 : 2;
+  constexpr int kTogether = kPlanar || kErased ? 1 : 2;
   const int left = 3 * mix.where.left, right = 3 * mix.where.right;
 #pragma unroll 1
   for (int step = 0; step < kFinishSteps; step += kTogether) {
@@ -374,8 +452,8 @@ __device__ __forceinline__ void mix_tile(const Tile<T, kPlanar, kSide>& tile, co
       if (position >= tile.length) continue;
       int y, offset;
       tile.place_of(position, y, offset);
-      around[k].load(mine, y, offset, tile.phase);
-      other[k].load(theirs, y, offset, tile.phase);
+      around[k].load(mine.image, y, offset, tile.phase);
+      other[k].load(theirs.image, y, offset, tile.phase);
     }
 #pragma unroll
     for (int k = 0; k < kTogether; ++k) {
@@ -384,11 +462,13 @@ __device__ __forceinline__ void mix_tile(const Tile<T, kPlanar, kSide>& tile, co
       int y, offset;
       tile.place_of(position, y, offset);
       uint32_t bytes[kCount / 4];
-      around[k].bytes(mine, tile.phase, bytes);
+      around[k].bytes(mine.image, tile.phase, bytes);
       float values[kCount], others[kCount];
       normalize_bytes<kCount>(affine, bytes, values);
-      other[k].bytes(theirs, tile.phase, bytes);
+      if constexpr (kErased) mine.erase(tile.launch, y, offset, tile.phase, values);
+      other[k].bytes(theirs.image, tile.phase, bytes);
       normalize_bytes<kCount>(affine, bytes, others);
+      if constexpr (kErased) theirs.erase(tile.launch, y, offset, tile.phase, others);
       const bool in_cut = !mix.blend && y >= mix.where.top && y < mix.where.bottom;
 #pragma unroll
       for (int j = 0; j < kCount; ++j) {
@@ -430,17 +510,27 @@ struct Glance {
     return clipped_rectangle(words, height, width);
   }
 
-  // The sample's uint8 pixels, without AugMix.
-  __device__ __forceinline__ Image image(const FinishLaunch& launch, int64_t sample) const {
-    if (programmed) return {launch.scratch.begin + sample * launch.stride, launch.height, launch.width, false, false};
-    return {launch.x.begin + sample * kChannels * static_cast<int64_t>(launch.height) * launch.width, launch.height,
-            launch.width, (flags & kFlagFlipHorizontal) != 0, (flags & kFlagFlipVertical) != 0};
+  // The sample's uint8 pixels (of AugMix, the original ones) in a tile of these rows.
+  __device__ __forceinline__ PlainSample sample(const FinishLaunch& launch, int64_t index, int first_row, int last_row) const {
+    PlainSample s;
+    if (programmed && chains == 0) {
+      s.image = {launch.scratch.begin + index * launch.stride, launch.height, launch.width, false, false};
+    } else {
+      s.image = {launch.x.begin + index * kChannels * static_cast<int64_t>(launch.height) * launch.width, launch.height,
+                 launch.width, (flags & kFlagFlipHorizontal) != 0, (flags & kFlagFlipVertical) != 0};
+    }
+    s.record = nullptr;
+    if (flags & (kFlagEraseConstant | kFlagEraseNoise)) {
+      const Rectangle erased = rectangle(kWordErase, launch.height, launch.width);
+      if (first_row < erased.bottom && last_row >= erased.top) s.record = launch.records + index * kRecordWords;
+    }
+    return s;
   }
 
-  // Whether the sample is more than its uint8 pixels in some of the rows.
-  __device__ __forceinline__ bool changes(const FinishLaunch& launch, int first_row, int last_row) const {
-    const Rectangle erased = rectangle(kWordErase, launch.height, launch.width);
-    return chains > 0 || ((flags & (kFlagEraseConstant | kFlagEraseNoise)) && first_row < erased.bottom && last_row >= erased.top);
+  // Whether pieces of that may be loaded with what is around them.
+  template <int kCount>
+  __device__ __forceinline__ bool fits(const FinishLaunch& launch, const PlainSample& s) const {
+    return Around<kCount>::fits(s.image, programmed && chains == 0 ? launch.scratch : launch.x);
   }
 };
 
@@ -465,7 +555,7 @@ __device__ __forceinline__ void make_tile(const Tile<T, kPlanar, kSide>& tile, c
 
 // A piece: kSide pixels, stored in three planes, where kPlanar; else kSide values as they lie.
 template <typename T, bool kPlanar, int kSide>
-__global__ void __launch_bounds__(kFinishThreads, kFinishBlocks) finish(const __grid_constant__ FinishLaunch launch) {
+__global__ void __launch_bounds__(kFinishThreads, kPlanar ? 4 : 6) finish(const __grid_constant__ FinishLaunch launch) {
   __shared__ PixelSource mine, theirs;
   const int64_t sample = blockIdx.x / launch.tiles;
   const uint32_t index = static_cast<uint32_t>(blockIdx.x - sample * launch.tiles);
@@ -473,26 +563,29 @@ __global__ void __launch_bounds__(kFinishThreads, kFinishBlocks) finish(const __
   Mix mix;
   mix.blend = mix.cut = false;
   if constexpr (kSide >= 4) {
+    constexpr int kCount = Tile<T, kPlanar, kSide>::kCount;
+    if (launch.chains == 0) tile.prefetch(launch.x.begin + sample * 3 * tile.plane);
     const Glance glance(launch, sample);
     if (glance.programmed && launch.ended && launch.ended[sample]) return;
     constexpr uint32_t kTile = kFinishSteps * kFinishThreads * kSide;
     const int first_row = static_cast<int>(launch.by_row(index * kTile));
     const int last_row = static_cast<int>(launch.by_row(min((index + 1) * kTile, tile.length) - 1));
-    bool mixed = (glance.flags & (kFlagMixUp | kFlagCutMix)) != 0, plain = !glance.changes(launch, first_row, last_row);
-    if (mixed) {
+    const PlainSample plain = glance.sample(launch, sample, first_row, last_row);
+    if (glance.flags & (kFlagMixUp | kFlagCutMix)) {
       mix = Mix(launch.records + sample * kRecordWords, launch.samples, launch.height, launch.width);
       if (mix.cut && (first_row >= mix.where.bottom || last_row < mix.where.top)) mix.cut = false;
-      mixed = mix.any();
     }
-    const Image image = glance.image(launch, sample);
-    plain = plain && Around<Tile<T, kPlanar, kSide>::kCount>::fits(image, glance.programmed ? launch.scratch : launch.x);
-    if (plain && !mixed) return copy_tile(tile, image);
-    if (plain) {
-      const Glance partner(launch, mix.partner);
-      const Image other = partner.image(launch, mix.partner);
-      if (!partner.changes(launch, first_row, last_row) &&
-          Around<Tile<T, kPlanar, kSide>::kCount>::fits(other, partner.programmed ? launch.scratch : launch.x)) {
-        return mix_tile(tile, image, other, mix);
+    if (glance.fits<kCount>(launch, plain)) {
+      if (!mix.any()) {
+        if (glance.chains == 0) return plain.record ? copy_tile<true>(tile, plain) : copy_tile<false>(tile, plain);
+        return sum_tile(tile, plain, sample, glance.chains, launch.records + sample * kRecordWords);
+      }
+      if (glance.chains == 0) {
+        const Glance partner(launch, mix.partner);
+        const PlainSample other = partner.sample(launch, mix.partner, first_row, last_row);
+        if (partner.chains == 0 && partner.fits<kCount>(launch, other)) {
+          return plain.record || other.record ? mix_tile<true>(tile, plain, other, mix) : mix_tile<false>(tile, plain, other, mix);
+        }
       }
     }
   } else {

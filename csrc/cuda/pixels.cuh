@@ -158,7 +158,7 @@ __device__ __forceinline__ void for_strides(const Image& image, const FastDivide
       const uint32_t low = __shfl_sync(kWholeWarp, mine, pixel), high = __shfl_sync(kWholeWarp, mine, min(pixel + 1, 31));
       const int start = kWarpPixels * unit + 32 * j;
       if (lane < 24 && start + pixel < count) {
-        out.store_word(3 * (start / 4) + lane, low >> skew | high << (24 - skew));
+        out.store_word(3 * (start / 4) + lane, lane % 3, low >> skew | high << (24 - skew));
       }
     }
   }

@@ -17,8 +17,8 @@
 
 namespace gpuaug {
 
-constexpr int kHistogramCopies = 8;
-constexpr int kMostProgramThreads = 256;
+constexpr int kHistogramCopies = 4;
+constexpr int kMostProgramThreads = 224;  // five blocks of 56 registers a thread fit a multiprocessor
 constexpr int kStatisticsWords = kChannels * 256;
 
 struct ProgramShared {
@@ -164,10 +164,9 @@ __device__ inline void histogram_statistics(const ProgramLaunch& launch, const I
   });
   __syncthreads();
   for (int i = threadIdx.x; i < kStatisticsWords; i += blockDim.x) {
-    const uint4* copies = reinterpret_cast<const uint4*>(shared.histogram + i * kHistogramCopies);
-    static_assert(kHistogramCopies == 8);
-    const uint4 a = copies[0], b = copies[1];
-    shared.statistics[i] = a.x + a.y + a.z + a.w + b.x + b.y + b.z + b.w;
+    static_assert(kHistogramCopies == 4);
+    const uint4 copies = reinterpret_cast<const uint4*>(shared.histogram)[i];
+    shared.statistics[i] = copies.x + copies.y + copies.z + copies.w;
   }
   combine_parts<true>(launch, shared, kStatisticsWords);
   // A warp a channel, eight values a lane.
@@ -331,18 +330,19 @@ __device__ __forceinline__ void run_pass(const ProgramLaunch& launch, Part part,
 // the result has the form that Output stores. By the whole block.
 __device__ __forceinline__ bool ends_here(const ProgramLaunch& launch, int64_t sample, const int32_t* record) {
   constexpr int32_t kMixes = kFlagMixUp | kFlagCutMix;
-  bool stays = false;
-  if (launch.values != OutputValues::kNone) {
+  const bool may = launch.values != OutputValues::kNone && record[kWordChains] <= 0 &&
+                   !(record[kWordFlags] & (kMixes | kFlagEraseConstant | kFlagEraseNoise));
+  bool stays = !may;
+  if (may) {
     for (int64_t other = threadIdx.x; other < launch.samples; other += blockDim.x) {
       const int32_t* theirs = launch.records + other * kRecordWords;
       stays = stays || (theirs[kWordPartner] == sample && (theirs[kWordFlags] & kMixes));
     }
   }
-  return !__syncthreads_or(stays) && launch.values != OutputValues::kNone && record[kWordChains] <= 0 &&
-         !(record[kWordFlags] & (kMixes | kFlagEraseConstant | kFlagEraseNoise));
+  return !__syncthreads_or(stays);
 }
 
-__global__ void __launch_bounds__(kMostProgramThreads, 4) run_programs(const __grid_constant__ ProgramLaunch launch) {
+__global__ void __launch_bounds__(kMostProgramThreads, 5) run_programs(const __grid_constant__ ProgramLaunch launch) {
   extern __shared__ __align__(16) uint8_t dynamic_shared[];
   ProgramShared& shared = *reinterpret_cast<ProgramShared*>(dynamic_shared);
 

@@ -108,7 +108,8 @@ def _hue(image: torch.Tensor, turn: float) -> torch.Tensor:
     one = torch.ones_like(high)
     span = torch.where(gray, one, high - low)
     saturation = torch.where(gray, torch.zeros_like(high), (high - low) / torch.where(gray, one, high))
-    rc, gc, bc = ((high - v) / span for v in (r, g, b))
+    inverse = 1.0 / span
+    rc, gc, bc = ((high - v) * inverse for v in (r, g, b))
     hue = torch.where(high == r, bc - gc, torch.where(high == g, rc + 2.0 - bc, gc + 4.0 - rc))
     hue = hue * (1.0 / 6.0) + 1.0
     hue = hue - hue.floor() + turn

@@ -88,6 +88,23 @@ def test_images_too_large_for_shared_memory():
         assert_cuda_equals_cpu(random_batch(12, h, w), random_records(1, 12, h, w))
 
 
+def test_more_samples_than_programs_look_through_for_partners():
+    params = random_records(4, 600, 8, 12)
+    params[::2, Word.FLAGS] &= 3
+    assert_cuda_equals_cpu(random_batch(600, 8, 12), params, torch.bfloat16)
+
+
+def test_a_sample_that_another_one_mixes_in():
+    """Its program may not write the result alone: the other needs its pixels."""
+    params = records([[Op(Opcode.ROTATE, (0.8, 0.6))], [Op(Opcode.INVERT)], [Op(Opcode.SHARPNESS, (-0.9,))], []])
+    params[3, Word.FLAGS] = int(Flag.CUTMIX)
+    params[3, Word.PARTNER] = 1
+    params[3, Word.CUT : Word.CUT + 4] = torch.tensor([2, 3, 20, 30])
+    for dtype in DTYPES:
+        for channels_last in (True, False):
+            assert_cuda_equals_cpu(random_batch(4, 40, 48), params, dtype, channels_last)
+
+
 def test_inputs_at_any_address_and_stride():
     for offset in range(4):
         flat = random_batch(1, 1, 4000).flatten()
