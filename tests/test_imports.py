@@ -18,7 +18,7 @@ LEVELS = {
     "data": 4, "resume": 4, "classifier": 4, "callbacks": 4,
     "loader": 3, "augment": 3, "bad_images": 3, "finish": 3, "hw_decoder": 3, "prepare": 3,
     "compat": 3,
-    "pipeline": 2, "ops": 2, "plan": 2, "sources": 2,
+    "pipeline": 2, "ops": 2, "plan": 2, "sources": 2, "grid": 2,
     "recipe": 1, "cuda_queues": 1, "arguments": 1, "devices": 1,
 }  # fmt: skip
 DOORS = {"nvidia.dali": {"pipeline"}, "timm": {"classifier"}, "torchmetrics": {"classifier"}}

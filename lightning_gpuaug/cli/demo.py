@@ -164,7 +164,7 @@ def write_preview(data: ImageDataModule, normalize: Normalize | None, device: to
     """
     import torch
 
-    from lightning_gpuaug.cli.grid import draw_grid, to_pixels
+    from lightning_gpuaug.grid import draw_grid, to_pixels
 
     data.setup_for(device)
     batches: list[torch.Tensor] = []

@@ -15,6 +15,11 @@ COMMANDS = {
     "validate": ("lightning_gpuaug.cli.training", "run one pass over the validation images"),
     "test": ("lightning_gpuaug.cli.training", "run one pass over the test images"),
     "predict": ("lightning_gpuaug.cli.training", "run the model on images and write predictions.csv"),
+    "preview": ("lightning_gpuaug.cli.preview", "draw what the training recipe makes of some images"),
+    "parity": (
+        "lightning_gpuaug.cli.parity",
+        "compare augmentation with timm and torchvision, op by op and as a whole",
+    ),
     "demo": ("lightning_gpuaug.cli.demo", "train on handwritten digits and show what the input pipeline did"),
 }
 

@@ -72,14 +72,14 @@ def _dropped_arguments_told() -> Iterator[None]:
         _log.propagate = propagate
 
 
-class _HelpFormatter(DefaultHelpFormatter):
+class HelpFormatter(DefaultHelpFormatter):
     """Keeps the example on one line, so that it can be copied."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         return text if text.startswith("example: ") else super()._fill_text(text, width, indent)
 
 
-class _Parser(LightningArgumentParser):
+class Parser(LightningArgumentParser):
     """A parser whose errors are short, and name the configuration file."""
 
     def error(self, message: str, ex: Exception | None = None) -> NoReturn:
@@ -111,7 +111,7 @@ class TrainingCLI(LightningCLI):
 
     def __init__(self, args: ArgsType = None, run: bool = True) -> None:
         """Parse, build and, with `run`, start. See `lightning.pytorch.cli.LightningCLI`."""
-        settings = {"parser_mode": PARSER_MODE, "logger": _log, "formatter_class": _HelpFormatter}
+        settings = {"parser_mode": PARSER_MODE, "logger": _log, "formatter_class": HelpFormatter}
         parser_kwargs: dict[str, Any] = {"prog": "gpuaug", **settings}
         for command, example in EXAMPLES.items():
             parser_kwargs[command] = {"epilog": f"example: {example}", **settings}
@@ -121,7 +121,7 @@ class TrainingCLI(LightningCLI):
             subclass_mode_model=True,
             subclass_mode_data=True,
             seed_everything_default=0,
-            parser_class=_Parser,
+            parser_class=Parser,
             parser_kwargs=parser_kwargs,
             save_config_kwargs={"overwrite": True},
             auto_configure_optimizers=False,

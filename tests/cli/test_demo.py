@@ -12,7 +12,7 @@ from PIL import Image
 
 from lightning_gpuaug.cli import main
 from lightning_gpuaug.cli.digits import split, write_digits
-from lightning_gpuaug.cli.grid import CAPTION_HEIGHT, GAP, draw_grid, to_pixels
+from lightning_gpuaug.grid import CAPTION_HEIGHT, GAP, draw_grid, to_pixels
 from lightning_gpuaug.recipe import Normalize
 
 

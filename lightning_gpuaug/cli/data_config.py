@@ -1,0 +1,86 @@
+"""The data part of a training configuration: the same YAML files and `--data.…` options, without model and trainer."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from jsonargparse import ActionConfigFile, Namespace
+from lightning.pytorch import LightningDataModule
+
+from lightning_gpuaug.cli import strict_yaml
+from lightning_gpuaug.cli.errors import UsageError
+from lightning_gpuaug.cli.training import PARSER_MODE, HelpFormatter, Parser
+from lightning_gpuaug.data import STAGES, ImageDataModule
+
+_KEPT = ("seed_everything", "data")
+
+
+class DataParser(Parser):
+    """A parser of `--config`, `--seed_everything` and `--data`; what else a configuration says is not its business."""
+
+    def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
+        """Parse the data part of a configuration file."""
+        try:
+            document = strict_yaml.load(Path(path).read_text(encoding="utf-8"))
+        except strict_yaml.DuplicateKeyError as error:
+            raise TypeError(f"{path}: {error}") from error
+        if not isinstance(document, dict):
+            raise TypeError(f"{path}: a configuration must be a mapping, got {type(document).__name__}")
+        kept = {key: document[key] for key in _KEPT if key in document}
+        parsed: Namespace = self.parse_string(json.dumps(kept), str(path), *args, **kwargs)
+        return parsed
+
+
+def data_parser(command: str, description: str, example: str) -> DataParser:
+    """The parser of a command that needs the data of a training configuration.
+
+    Args:
+        command: its name.
+        description: what it does.
+        example: a command line, shown at the end of the help.
+    """
+    parser = DataParser(
+        prog=f"gpuaug {command}",
+        description=description,
+        epilog=f"example: {example}",
+        parser_mode=PARSER_MODE,
+        formatter_class=HelpFormatter,
+    )
+    parser.add_argument("--config", action=ActionConfigFile, help="a training configuration; later ones win")
+    parser.add_argument(
+        "--seed_everything", type=bool | int, default=0, help="seed of the run, unless data.seed says otherwise"
+    )
+    parser.add_lightning_class_args(LightningDataModule, "data", subclass_mode=True, required=False)
+    parser.set_defaults({"data": {"class_path": f"{ImageDataModule.__module__}.{ImageDataModule.__qualname__}"}})
+    return parser
+
+
+def training_data(parser: DataParser, config: Namespace) -> ImageDataModule:
+    """The data module of a parsed configuration with its training data alone, for the CPU.
+
+    Args:
+        parser: that has parsed.
+        config: what it has parsed. Other stages' data, the batch size and `decode` in it are overwritten.
+
+    Raises:
+        UsageError: the data is another kind of data module, or there is no training data.
+    """
+    arguments = config.get("data.init_args")
+    if arguments is None or "train_recipe" not in arguments:
+        raise UsageError(f"data must be an ImageDataModule, got {config.get('data.class_path')}")
+    if arguments.get("train") is None:
+        raise UsageError("no training data: give --data.train a folder of class folders, or --config a file that does")
+    others = {stage: None for stage in STAGES if stage != "train"}
+    for name, value in {**others, "batch_size": 2, "drop_last": False, "decode": "cpu"}.items():
+        if name in arguments:  # a subclass may not have it
+            arguments[name] = value
+    data = parser.instantiate_classes(config).data
+    if not isinstance(data, ImageDataModule):
+        raise UsageError(f"data must be an ImageDataModule, got {type(data).__name__}")
+    seed = config.get("seed_everything")
+    if data.seed is None and isinstance(seed, int) and not isinstance(seed, bool):
+        data.seed = seed
+    return data

@@ -1,0 +1,202 @@
+"""`gpuaug preview`: what the training recipe makes of some images, as one picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, UsageError, message_to_user_behind, report
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from lightning_gpuaug.data import ImageDataModule
+    from lightning_gpuaug.loader import Loader
+    from lightning_gpuaug.prepare import Prepared
+    from lightning_gpuaug.sources import Source
+
+    Pixels = NDArray[np.uint8]
+
+_READABLE = 112
+"""Pixels that a tile should be wide at least, for its picture and its captions; smaller images are magnified."""
+
+
+@dataclass(frozen=True)
+class Tile:
+    """One picture of the grid.
+
+    Attributes:
+        pixels: (H, W, 3) uint8.
+        caption: lines of text.
+    """
+
+    pixels: Pixels
+    caption: str
+
+
+def training_tiles(data: ImageDataModule, indices: list[int], draws: int) -> list[list[Tile]]:
+    """What training makes of some samples in its first epochs: the draws that training itself will use.
+
+    Only the partners of MixUp and CutMix differ: here they are the other samples of `indices`.
+
+    Args:
+        data: a data module set up on the CPU.
+        indices: samples of its training data.
+        draws: epochs.
+
+    Returns:
+        A row for each sample: the image, then one tile an epoch.
+    """
+    from lightning_gpuaug.prepare import Preparer
+    from lightning_gpuaug.recipe import TrainRecipe
+
+    train = data.train_dataloader()
+    source, recipe, size = train.source, data.train_recipe, train.decoding.image_size
+    plain = TrainRecipe(crop=None, hflip=0.0, normalize=None, exif_orientation=recipe.exif_orientation)
+    chosen = np.array(indices, dtype=np.int64)
+    wholes = Preparer(source, plain, size)(chosen, 0, 0).request.size
+    [originals] = _epochs(train, plain, indices, 1)
+    names = [f"{_label(source, i)}\n{source.sample_name(i)}" for i in indices]
+    rows = [
+        [Tile(_reshaped(p, *whole), name)] for p, whole, name in zip(originals, wholes.tolist(), names, strict=True)
+    ]
+
+    preparer = Preparer(source, recipe, size)
+    for epoch, pictures in enumerate(_epochs(train, recipe, indices, draws)):
+        prepared = preparer(chosen, epoch, train.seed)
+        for i, row in enumerate(rows):
+            row.append(Tile(pictures[i], "\n".join(_steps(prepared, i, wholes[i], size)) or "unchanged"))
+    return rows
+
+
+def _epochs(train: Loader, recipe: object, indices: list[int], count: int) -> list[Pixels]:
+    """The samples as the loader hands them over, in the first epochs: (N, H, W, 3) uint8 each."""
+    import torch
+
+    from lightning_gpuaug.loader import Loader
+    from lightning_gpuaug.plan import Indices, Plan
+    from lightning_gpuaug.recipe import TrainRecipe
+
+    assert isinstance(recipe, TrainRecipe)
+
+    class Chosen(Plan):
+        """One batch an epoch, always the same samples."""
+
+        def order(self, epoch: int) -> Indices:
+            return np.array(indices, dtype=np.int64)
+
+    decoding = dataclasses.replace(train.decoding, recipe=recipe, batch_size=max(2, len(indices)))
+    output = dataclasses.replace(train.output, dtype=torch.uint8)
+    loader = Loader(train.source, Chosen(len(indices), len(indices)), decoding, output, seed=train.seed)
+    try:
+        return [next(iter(loader))[0].permute(0, 2, 3, 1).numpy() for _ in range(count)]
+    finally:
+        loader.close()
+
+
+def _steps(prepared: Prepared, i: int, whole: NDArray[np.int32], size: int) -> list[str]:
+    """What happened to sample `i`, in order."""
+    from lightning_gpuaug.augment.explain import steps_of
+
+    share = float(prepared.request.size[i].prod()) / float(whole.prod())
+    steps = [f"crop {share:.0%}"] if share < 1 else []
+    if prepared.params is not None:
+        return steps + steps_of(prepared.params.records[i], size, size)
+    return steps + (["flip"] if prepared.flip is not None and prepared.flip[i] else [])
+
+
+def _label(source: Source, i: int) -> str:
+    target = source.targets[i]
+    if target.ndim:
+        chosen = np.flatnonzero(target).tolist()
+    else:
+        chosen = [int(target)]
+    return ", ".join(source.classes[label] if source.classes is not None else str(label) for label in chosen)
+
+
+def _reshaped(pixels: Pixels, height: int, width: int) -> Pixels:
+    """A square picture of a whole image, brought back to the image's own ratio; the longer side stays."""
+    from PIL import Image
+
+    side = len(pixels)
+    longest = max(height, width)
+    shape = max(1, round(side * width / longest)), max(1, round(side * height / longest))
+    return np.asarray(Image.fromarray(pixels).resize(shape, Image.Resampling.BICUBIC))
+
+
+def _chosen(indices: list[int] | None, images: int, size: int) -> list[int]:
+    """The samples to draw: those asked for, or as many as asked for, spread over the data (and so over its classes)."""
+    if indices is None:
+        count = min(images, size)
+        return [round(i) for i in np.linspace(0, size - 1, count)] if count > 1 else [0]
+    for index in indices:
+        if not 0 <= index < size:
+            raise UsageError(f"--indices must be in 0..{size - 1} (the training data's samples), got {index}")
+    return indices
+
+
+def write_preview(data: ImageDataModule, indices: list[int], draws: int, path: Path) -> None:
+    """Draw the grid of `training_tiles` to a PNG.
+
+    Args:
+        data: a data module set up on the CPU.
+        indices: samples of its training data, a row each.
+        draws: epochs, a column each.
+        path: the file to write; its folder is made.
+    """
+    from lightning_gpuaug.grid import draw_grid
+
+    rows = training_tiles(data, indices, draws)
+    tiles = [tile for row in rows for tile in row]
+    widest = max(tile.pixels.shape[1] for tile in tiles)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    draw_grid(
+        [tile.pixels for tile in tiles],
+        [tile.caption for tile in tiles],
+        columns=1 + draws,
+        scale=max(1, -(-_READABLE // widest)),
+        headings=["image", *(f"epoch {epoch}" for epoch in range(draws))],
+    ).save(path)
+
+
+def main(args: list[str]) -> int:
+    """Run `gpuaug preview` with `args` and return the exit code."""
+    from lightning_gpuaug.cli.data_config import data_parser, training_data
+
+    parser = data_parser(
+        "preview",
+        "Draw training images beside what the recipe makes of them in the first epochs, with the steps' names. "
+        "The draws are those that `gpuaug fit` with the same configuration will train on. Needs no GPU and no model.",
+        "gpuaug preview --config configs/imagenet_resnet50.yaml --data.train /data/train -o grid.png",
+    )
+    parser.add_argument("-o", "--out", type=str, default="preview.png", help="the PNG to write")
+    parser.add_argument("--images", type=int, default=4, help="images to show, spread over the data")
+    parser.add_argument("--indices", type=list[int] | None, default=None, help="which samples instead: [0,17,400]")
+    parser.add_argument("--draws", type=int, default=6, help="draws of each image: the epochs 0, 1, …")
+    try:
+        config = parser.parse_args(args)
+        for name in ("images", "draws"):
+            if config[name] < 1:
+                raise UsageError(f"--{name} must be at least 1, got {config[name]}")
+        data = training_data(parser, config)
+        data.setup_for("cpu")
+        try:
+            indices = _chosen(config.indices, config.images, len(data.train_dataloader().source))
+            write_preview(data, indices, config.draws, Path(config.out))
+        finally:
+            data.teardown("fit")
+    except SystemExit as stop:  # the parser has said why
+        return stop.code if isinstance(stop.code, int) else USAGE
+    except Exception as error:
+        message = message_to_user_behind(error)
+        if message is None or os.environ.get("GPUAUG_TRACEBACK") == "1":
+            raise
+        report("preview", message)
+        return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
+    print(f"{len(indices)} images × {config.draws} draws written to {config.out}")
+    return OK
