@@ -11,7 +11,7 @@ cuda_queues.request()  # before anything starts CUDA
 
 if TYPE_CHECKING:
     from lightning_gpuaug import ops
-    from lightning_gpuaug.callbacks import Throughput
+    from lightning_gpuaug.callbacks import BatchPreview, Throughput
     from lightning_gpuaug.classifier import Classifier
     from lightning_gpuaug.data import ImageDataModule
     from lightning_gpuaug.recipe import (
@@ -49,6 +49,7 @@ _HOME = {
     "RandAugment": "recipe",
     "RandomErasing": "recipe",
     "TrivialAugmentWide": "recipe",
+    "BatchPreview": "callbacks",
     "Throughput": "callbacks",
     "ops": "ops",
 }
@@ -56,6 +57,7 @@ _HOME = {
 __all__ = [
     "AugMix",
     "AutoAugment",
+    "BatchPreview",
     "Classifier",
     "ColorJitter",
     "EvalRecipe",

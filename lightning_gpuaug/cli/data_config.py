@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from jsonargparse import ActionConfigFile, Namespace
+from jsonargparse import ActionConfigFile, Namespace  # type: ignore[attr-defined]
 from lightning.pytorch import LightningDataModule
 
 from lightning_gpuaug.cli import strict_yaml
@@ -73,8 +73,9 @@ def training_data(parser: DataParser, config: Namespace) -> ImageDataModule:
         raise UsageError(f"data must be an ImageDataModule, got {config.get('data.class_path')}")
     if arguments.get("train") is None:
         raise UsageError("no training data: give --data.train a folder of class folders, or --config a file that does")
-    others = {stage: None for stage in STAGES if stage != "train"}
-    for name, value in {**others, "batch_size": 2, "drop_last": False, "decode": "cpu"}.items():
+    overwritten: dict[str, Any] = {stage: None for stage in STAGES if stage != "train"}
+    overwritten |= {"batch_size": 2, "drop_last": False, "decode": "cpu"}
+    for name, value in overwritten.items():
         if name in arguments:  # a subclass may not have it
             arguments[name] = value
     data = parser.instantiate_classes(config).data

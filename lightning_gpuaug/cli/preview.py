@@ -112,10 +112,7 @@ def _steps(prepared: Prepared, i: int, whole: NDArray[np.int32], size: int) -> l
 
 def _label(source: Source, i: int) -> str:
     target = source.targets[i]
-    if target.ndim:
-        chosen = np.flatnonzero(target).tolist()
-    else:
-        chosen = [int(target)]
+    chosen = np.flatnonzero(target).tolist() if target.ndim else [int(target)]
     return ", ".join(source.classes[label] if source.classes is not None else str(label) for label in chosen)
 
 
