@@ -21,13 +21,13 @@ OP_WORDS = 3
 
 Words = NDArray[np.int32]
 
-_GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
+GEOMETRIC = ("ShearX", "ShearY", "TranslateX", "TranslateY", "Rotate")
 _ENHANCE = ("Brightness", "Color", "Contrast", "Sharpness")
 _UNSIGNED = ("Identity", "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert")
 
-RANDAUGMENT_OPS = ("Identity", *_GEOMETRIC, *_ENHANCE, "Posterize", "Solarize", "AutoContrast", "Equalize")
-AUTOAUGMENT_OPS = (*_GEOMETRIC, *_ENHANCE, "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert")
-AUGMIX_OPS = (*_GEOMETRIC, "Posterize", "Solarize", "AutoContrast", "Equalize")
+RANDAUGMENT_OPS = ("Identity", *GEOMETRIC, *_ENHANCE, "Posterize", "Solarize", "AutoContrast", "Equalize")
+AUTOAUGMENT_OPS = (*GEOMETRIC, *_ENHANCE, "Posterize", "Solarize", "AutoContrast", "Equalize", "Invert")
+AUGMIX_OPS = (*GEOMETRIC, "Posterize", "Solarize", "AutoContrast", "Equalize")
 
 # (op, probability, magnitude bin) twice; torchvision's tables, after Cubuk et al. (2019).
 Step = tuple[str, float, int]
@@ -136,7 +136,7 @@ def op_words(name: str, magnitude: float, interpolation: str) -> list[int]:
         "Invert": lambda: (Opcode.INVERT, ()),
     }
     opcode, parameters = choices[name]()
-    head = head_word(opcode, interpolation if name in _GEOMETRIC else "nearest")
+    head = head_word(opcode, interpolation if name in GEOMETRIC else "nearest")
     words = [head, *(value if isinstance(value, int) else float_word(value) for value in parameters)]
     return words + [0] * (OP_WORDS - len(words))
 
