@@ -26,6 +26,7 @@ TIMM_POLICIES = (
 )  # fmt: skip
 """Strings of timm's that are compared unless others are asked for; torchvision's policies are compared by name."""
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")
+_TABLE_WIDTH = 112
 _STEPS_OF_OPS = 64  # about as many ops as there are; for the progress bar
 
 
@@ -66,20 +67,21 @@ def read_images(folder: Path | None, count: int, size: int) -> NDArray[np.uint8]
 
 def compare(options: argparse.Namespace) -> tuple[list[OpParity], list[RecipeParity]]:
     """Compare what the options ask for, with a progress bar on stderr."""
-    import torch
+    import numpy as np
     from rich.console import Console
     from rich.progress import Progress
 
+    from lightning_gpuaug.augment import sample_params
     from lightning_gpuaug.cli.parity_ops import compare_ops
     from lightning_gpuaug.cli.parity_recipes import compare_recipe
     from lightning_gpuaug.devices import torch_device
     from lightning_gpuaug.recipe import TrainRecipe
 
-    device: torch.device = torch_device(options.device)
+    device = torch_device(options.device)
     images = read_images(options.folder, options.images, options.size)
     recipes = [] if options.only == "ops" else options.recipes or default_recipes()
-    for name in recipes:
-        TrainRecipe(auto=name)  # refuse a wrong one before anything takes time
+    for name in recipes:  # refuse a wrong one before anything takes time
+        sample_params(TrainRecipe(auto=name), np.arange(1), 0, 0, options.size, options.size)
     op_parities: list[OpParity] = []
     recipe_parities: list[RecipeParity] = []
     with Progress(console=Console(stderr=True), transient=True) as progress:
@@ -98,8 +100,8 @@ def compare(options: argparse.Namespace) -> tuple[list[OpParity], list[RecipePar
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpuaug parity",
-        description="Compare augmentation with timm and torchvision on the CPU. Ops: equal parameters are forced on both "
-        "sides, and the pixels compared. Policies: both sides draw for themselves from the same images, and means, "
+        description="Compare augmentation with timm and torchvision on the CPU. Ops: equal parameters are forced on "
+        "both sides, and the pixels compared. Policies: both sides draw for themselves from the same images, and means, "
         "spreads, histograms and frequencies of the ops are compared; differences are told in standard errors.",
         epilog="example: gpuaug parity /data/val --recipes rand-m9-mstd0.5-inc1 TrivialAugmentWide",
     )
@@ -177,8 +179,8 @@ def main(args: list[str]) -> int:
     else:
         from rich.console import Console
 
-        console = Console()
+        console = Console(width=max(_TABLE_WIDTH, Console().width))
         for table in _tables(op_parities, recipe_parities):
             console.print(table)
-    agree = all(parity.agrees for parity in (*op_parities, *recipe_parities))
+    agree = all(op.agrees for op in op_parities) and all(recipe.agrees for recipe in recipe_parities)
     return OK if agree else FOUND_PROBLEMS

@@ -17,9 +17,9 @@ from lightning_gpuaug.ops.record import VERSION, WORDS, Word
 LEVELS = 256
 MOST_APART = 0.002
 """Share of the values that may differ by more than one level: a threshold in float32 that a value just meets."""
-MOST_APART_WARPED = 0.02
-"""The same for torchvision's warps: a nearest neighbour at a tie, and the ring that torchvision blends with the fill
-twice (see docs/augment.md)."""
+WARPED_RINGS = 2.0
+"""The same for torchvision's warps, in rows of the image: the ring that torchvision blends with the fill twice, and
+nearest neighbours at ties (see docs/augment.md)."""
 MEAN_APART_BLURRED = 1.0
 """Levels between a true Gaussian and Pillow's three box blurs, on average."""
 
@@ -32,6 +32,7 @@ class OpParity:
         peer: "timm" or "torchvision".
         op: the peer's name.
         cases: parameter settings.
+        size: height and width of the images, pixels.
         mean: difference, levels of 0..255.
         median: of the absolute differences of all values.
         p99: their 99th percentile.
@@ -44,6 +45,7 @@ class OpParity:
     peer: str
     op: str
     cases: int
+    size: int
     mean: float
     median: int
     p99: int
@@ -58,7 +60,7 @@ class OpParity:
         if self.op.startswith("GaussianBlur"):
             return self.mean <= MEAN_APART_BLURRED
         warped = self.peer == "torchvision" and self.op.startswith(GEOMETRIC)
-        return self.over_one <= (MOST_APART_WARPED if warped else MOST_APART)
+        return self.over_one <= (WARPED_RINGS / self.size if warped else MOST_APART)
 
 
 def compare_ops(
@@ -79,7 +81,7 @@ def compare_ops(
             groups.setdefault((case.peer, case.op), []).append(case)
     result = []
     for (peer, op), cases in groups.items():
-        result.append(_summary(peer, op, len(cases), _differences(images, cases, device)))
+        result.append(_summary(peer, op, len(cases), size, _differences(images, cases, device)))
         done()
     return result
 
@@ -99,7 +101,7 @@ def _differences(images: NDArray[np.uint8], cases: list[Forced], device: torch.d
     return counts
 
 
-def _summary(peer: str, op: str, cases: int, counts: NDArray[np.int64]) -> OpParity:
+def _summary(peer: str, op: str, cases: int, size: int, counts: NDArray[np.int64]) -> OpParity:
     total = int(counts.sum())
     cumulative = np.cumsum(counts) / total
 
@@ -107,7 +109,7 @@ def _summary(peer: str, op: str, cases: int, counts: NDArray[np.int64]) -> OpPar
         return int(np.searchsorted(cumulative, share))
 
     return OpParity(
-        peer, op, cases,
+        peer, op, cases, size,
         mean=float(counts @ np.arange(LEVELS)) / total,
         median=quantile(0.5), p99=quantile(0.99), p999=quantile(0.999),
         largest=int(np.flatnonzero(counts).max()),
