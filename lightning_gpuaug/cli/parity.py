@@ -101,7 +101,7 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(
         prog="gpuaug parity",
         description="Compare augmentation with timm and torchvision on the CPU. Ops: equal parameters are forced on "
-        "both sides, and the pixels compared. Policies: both sides draw for themselves from the same images, and means, "
+        "both sides, and the pixels compared. Policies: both sides draw for themselves from the same images; means, "
         "spreads, histograms and frequencies of the ops are compared; differences are told in standard errors.",
         epilog="example: gpuaug parity /data/val --recipes rand-m9-mstd0.5-inc1 TrivialAugmentWide",
     )

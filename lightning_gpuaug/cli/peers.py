@@ -195,11 +195,15 @@ def _heard(apply: Callable[..., Image.Image], name: str, applied: list[str]) -> 
 
 def _forced_torchvision(height: int, width: int) -> Iterator[Forced]:
     ours: AutoPolicy
-    for ours in (RandAugment(), TrivialAugmentWide(), AutoAugment(), AugMix()):
+    known: set[str] = set()
+    for ours in (RandAugment(), TrivialAugmentWide(), AugMix(), AutoAugment()):
         transform = _transform(ours)
         space = getattr(transform, "_AUGMENTATION_SPACE")  # noqa: B009 - theirs, and private
         table = policies.policy_words(ours, height, width)
         for row, (name, (magnitudes_of, signed)) in enumerate(space.items()):
+            if isinstance(ours, AutoAugment) and name in known:
+                continue  # RandAugment's magnitudes
+            known.add(name)
             magnitudes = magnitudes_of(table.shape[1], height, width)
             bins = range(0, table.shape[1], max(1, table.shape[1] // 3)) if magnitudes is not None else [0]
             for place in bins:
