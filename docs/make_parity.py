@@ -1,6 +1,6 @@
 """Writes docs/parity.md: what `gpuaug parity` says on this machine.
 
-    python docs/make_parity.py [--draws 100] [--size 64] [--json parity.json]
+    python docs/make_parity.py [--draws 200] [--size 64] [--json parity.json]
 
 The images are scikit-learn's two photographs, so that everyone can repeat it. With --json, a file that
 `gpuaug parity --json` wrote is laid out instead of measuring anew.
@@ -23,7 +23,8 @@ PACKAGES = ("timm", "torchvision", "pillow", "torch")
 TEXT = """# Parity with timm and torchvision
 
 Can the augmentation be swapped without changing what is trained on? `gpuaug parity FOLDER` answers it for your images;
-this page is its answer for scikit-learn's two photographs, written by `python docs/make_parity.py` ({versions}).
+this page is its answer for scikit-learn's two photographs, written by `python docs/make_parity.py` with {versions}.
+"Agrees" is the command's own verdict; where one op or policy does not, its exit code is 1.
 
 ## Ops, with equal parameters
 
@@ -56,7 +57,8 @@ peer, which chance alone makes.
 
 ## How often each op comes
 
-Applications a drawn image, ours / theirs.
+Applications a drawn image, ours / theirs, over {counted:,} draws on each side (small images; the ops do not depend on
+them).
 
 {frequencies}
 """
@@ -93,6 +95,7 @@ def page(found: dict[str, Any]) -> str:
         pillow=versions["pillow"],
         size=found["ops"][0]["size"],
         draws=found["recipes"][0]["draws"],
+        counted=found["recipes"][0]["counted"],
         limit=STANDARD_ERRORS,
         ops=table(["peer", "op", "cases", "equal", "mean", "99 %", "99.9 %", "max", "> 1", "agrees"], ops),
         recipes=table(["peer", "policy", "mean", "std", "op frequency", "histogram", "peer twice", "agrees"], recipes),
@@ -103,7 +106,7 @@ def page(found: dict[str, Any]) -> str:
 def main() -> None:
     """Measure, or read, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=100, help="of each photograph and side (default: %(default)s)")
+    parser.add_argument("--draws", type=int, default=200, help="of each photograph and side (default: %(default)s)")
     parser.add_argument("--size", type=int, default=64, help="of the images, pixels (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="what `gpuaug parity --json` has printed")
     options = parser.parse_args()

@@ -16,6 +16,9 @@ from lightning_gpuaug.cli.peers import Drawing, drawing, seeded
 from lightning_gpuaug.ops.record import Opcode
 from lightning_gpuaug.recipe import NAMED_POLICIES, AutoPolicy, TrainRecipe
 
+COUNTED = 10
+"""Images drawn for the ops' frequencies, for each one that is drawn for its pixels: small ones, which cost little."""
+_SMALL = 32
 STANDARD_ERRORS = 4.5
 """How many standard errors apart two means may be: with some hundred comparisons, chance alone stays below this."""
 
@@ -27,13 +30,14 @@ class RecipeParity:
     Attributes:
         peer: "timm" or "torchvision".
         recipe: `TrainRecipe.auto`.
-        draws: images drawn on each side.
+        draws: images drawn on each side, for the pixels.
         mean: ours and theirs, of the pixels, levels of 0..255, a channel each.
         mean_apart: largest difference of a channel's mean, in standard errors.
         std: ours and theirs, of the pixels of one drawn image, averaged over the draws, a channel each.
         std_apart: largest difference of a channel's std, in standard errors.
         histogram: distance of the histograms of all pixels (earth mover's, levels), averaged over the channels.
         histogram_noise: the same distance between two runs of the peer: what chance alone makes.
+        counted: images drawn on each side, for the frequencies.
         frequency: of each op, ours and theirs, applications a drawn image.
         frequency_apart: largest difference of an op's frequency, in standard errors.
         frequency_apart_of: which op's.
@@ -48,6 +52,7 @@ class RecipeParity:
     std_apart: float
     histogram: float
     histogram_noise: float
+    counted: int
     frequency: dict[str, tuple[float, float]]
     frequency_apart: float
     frequency_apart_of: str
@@ -66,13 +71,11 @@ class _Drawn:
         means: (N, D, 3) of the pixels of each drawn image.
         stds: (N, D, 3).
         histogram: (3, 256) counts over all.
-        applied: names of the ops of each drawn image, N × D lists.
     """
 
     means: NDArray[np.float64]
     stds: NDArray[np.float64]
     histogram: NDArray[np.int64]
-    applied: list[list[str]]
 
 
 def compare_recipe(
@@ -94,14 +97,17 @@ def compare_recipe(
     ours = _ours(policy, images, draws, seed, device)
     with seeded(seed):
         theirs, again = (_theirs(peer, images, draws) for _ in range(2))
-    frequency, apart, apart_of = _frequencies(ours.applied, theirs.applied)
+        counted = COUNTED * images.shape[0] * draws
+        small = np.ascontiguousarray(images[0, :_SMALL, :_SMALL])
+        peers_names = _their_names(drawing(policy, len(small)), small, counted)
+    frequency, apart, apart_of = _frequencies(_our_names(policy, len(small), counted, seed), peers_names)
     return RecipeParity(
         peer.peer, name, images.shape[0] * draws,
         mean=_averages(ours.means, theirs.means), mean_apart=_apart(ours.means, theirs.means),
         std=_averages(ours.stds, theirs.stds), std_apart=_apart(ours.stds, theirs.stds),
         histogram=_distance(ours.histogram, theirs.histogram),
         histogram_noise=_distance(again.histogram, theirs.histogram),
-        frequency=frequency, frequency_apart=apart, frequency_apart_of=apart_of,
+        counted=counted, frequency=frequency, frequency_apart=apart, frequency_apart_of=apart_of,
     )  # fmt: skip
 
 
@@ -109,38 +115,46 @@ def _ours(policy: AutoPolicy | str, images: NDArray[np.uint8], draws: int, seed:
     recipe = TrainRecipe(crop=None, hflip=0.0, auto=policy)
     size = images.shape[1]
     pixels = torch.from_numpy(images).to(device)
-    drawn, applied = [], []
+    drawn = []
     for epoch in range(draws):
         params = sample_params(recipe, np.arange(len(images)), epoch, seed, size, size)
         result = ops.augment(pixels, torch.from_numpy(params.records), dtype=torch.uint8, chains=params.chains)
         drawn.append(result.permute(0, 2, 3, 1).cpu().numpy())
-        applied.append([_names(record) for record in params.records])
-    by_image = [[applied[d][i] for d in range(draws)] for i in range(len(images))]
-    return _statistics(np.stack(drawn, axis=1), by_image)
+    return _statistics(np.stack(drawn, axis=1))
 
 
-def _names(record: NDArray[np.int32]) -> list[str]:
-    return [name_of(op) for op in program_of(record) if op.opcode != Opcode.NONE]
+def _our_names(policy: AutoPolicy | str, size: int, count: int, seed: int) -> list[list[str]]:
+    """The ops of each of so many draws."""
+    recipe = TrainRecipe(crop=None, hflip=0.0, auto=policy)
+    records = sample_params(recipe, np.arange(count), 0, seed, size, size).records
+    return [[name_of(op) for op in program_of(record) if op.opcode != Opcode.NONE] for record in records]
 
 
 def _theirs(peer: Drawing, images: NDArray[np.uint8], draws: int) -> _Drawn:
-    drawn, applied = np.empty((len(images), draws, *images.shape[1:]), dtype=np.uint8), []
+    drawn = np.empty((len(images), draws, *images.shape[1:]), dtype=np.uint8)
     for i, image in enumerate(images):
-        applied.append(list[list[str]]())
         for d in range(draws):
-            peer.applied.clear()
             drawn[i, d] = peer.apply(image)
-            applied[i].append(list(peer.applied))
-    return _statistics(drawn, applied)
+    return _statistics(drawn)
 
 
-def _statistics(drawn: NDArray[np.uint8], applied: list[list[list[str]]]) -> _Drawn:
+def _their_names(peer: Drawing, image: NDArray[np.uint8], count: int) -> list[list[str]]:
+    """The ops of each of so many draws."""
+    names = []
+    for _ in range(count):
+        peer.applied.clear()
+        peer.apply(image)
+        names.append(list(peer.applied))
+    return names
+
+
+def _statistics(drawn: NDArray[np.uint8]) -> _Drawn:
     """Of (N, D, S, S, 3) pixels."""
     values = drawn.reshape(*drawn.shape[:2], -1, 3)
     means = values.mean(axis=2, dtype=np.float64)
     stds = values.std(axis=2, dtype=np.float64)
     histogram = np.stack([np.bincount(drawn[..., c].ravel(), minlength=256) for c in range(3)])
-    return _Drawn(means, stds, histogram, [names for image in applied for names in image])
+    return _Drawn(means, stds, histogram)
 
 
 def _averages(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> tuple[tuple[float, ...], tuple[float, ...]]:
