@@ -55,6 +55,8 @@ peer, which chance alone makes.
 
 {recipes}
 
+Whether a network trained with one is as good as with the other: [augmentation_helps.md](augmentation_helps.md).
+
 ## How often each op comes
 
 Applications a drawn image, ours / theirs, over {counted:,} draws on each side (small images; the ops do not depend on
