@@ -1,6 +1,6 @@
 """Writes docs/parity.md: what `gpuaug parity` says on this machine.
 
-    python docs/make_parity.py [--draws 200] [--size 64] [--json parity.json]
+    python docs/make_parity.py [--draws 60] [--size 64] [--json parity.json]
 
 The images are scikit-learn's two photographs, so that everyone can repeat it. With --json, a file that
 `gpuaug parity --json` wrote is laid out instead of measuring anew.
@@ -108,7 +108,7 @@ def page(found: dict[str, Any]) -> str:
 def main() -> None:
     """Measure, or read, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=200, help="of each photograph and side (default: %(default)s)")
+    parser.add_argument("--draws", type=int, default=60, help="of each photograph and side (default: %(default)s)")
     parser.add_argument("--size", type=int, default=64, help="of the images, pixels (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="what `gpuaug parity --json` has printed")
     options = parser.parse_args()
