@@ -16,6 +16,8 @@ _BACKGROUND = (255, 255, 255)
 _INK = (30, 30, 30)
 _PALE_INK = (120, 120, 120)
 _FONT_SIZE = 11
+_READABLE = 96
+"""Pixels that a column of smaller images is wide, for its captions, where others are wider."""
 
 
 def to_pixels(images: torch.Tensor, normalize: Normalize | None) -> np.ndarray:
@@ -63,30 +65,28 @@ def draw_grid(
         raise ValueError("pixels must be at least one image, got none")
     columns = min(columns, len(pixels))
     font = ImageFont.load_default(size=_FONT_SIZE)
-    width = max(image.shape[1] for image in pixels) * scale
-    lines = [_wrapped(caption, width, font) for caption in captions]
+    sides = [(image.shape[0] * scale, image.shape[1] * scale) for image in pixels]
+    least = min(_READABLE, max(width for _, width in sides))
+    widths = [max(least, *(width for _, width in sides[column::columns])) for column in range(columns)]
+    lefts = [GAP + sum(widths[:column]) + GAP * column for column in range(columns)]
+    lines = [_wrapped(caption, widths[i % columns], font) for i, caption in enumerate(captions)]
     rows = [range(first, min(first + columns, len(pixels))) for first in range(0, len(pixels), columns)]
-    tallest = [max(pixels[i].shape[0] for i in row) * scale for row in rows]
-    heights = [
-        height + GAP + CAPTION_HEIGHT * max(len(lines[i]) for i in row)
-        for row, height in zip(rows, tallest, strict=True)
-    ]
+    tallest = [max(sides[i][0] for i in row) for row in rows]
+    text = [CAPTION_HEIGHT * max(len(lines[i]) for i in row) for row in rows]
     top = GAP + (CAPTION_HEIGHT if headings else 0)
-    canvas = Image.new("RGB", (columns * (width + GAP) + GAP, top + sum(heights)), _BACKGROUND)
+    size = (lefts[-1] + widths[-1] + GAP, top + sum(tallest) + sum(text) + GAP * len(rows))
+    canvas = Image.new("RGB", size, _BACKGROUND)
     ink = ImageDraw.Draw(canvas)
-    for column, heading in enumerate(headings[:columns]):
-        middle = GAP + column * (width + GAP) + width // 2
-        ink.text((middle, GAP), _fitting(heading, width, font), fill=_PALE_INK, font=font, anchor="ma")
-    for row, height, whole in zip(rows, tallest, heights, strict=True):
-        for column, index in enumerate(row):
-            left = GAP + column * (width + GAP)
-            own_height, own_width = (side * scale for side in pixels[index].shape[:2])
-            tile = Image.fromarray(pixels[index]).resize((own_width, own_height), Image.Resampling.NEAREST)
-            canvas.paste(tile, (left + (width - own_width) // 2, top + (height - own_height) // 2))
-            for number, line in enumerate(lines[index]):
+    for left, width, heading in zip(lefts, widths, headings, strict=False):
+        ink.text((left + width // 2, GAP), _fitting(heading, width, font), fill=_PALE_INK, font=font, anchor="ma")
+    for row, height, below in zip(rows, tallest, text, strict=True):
+        for left, width, i in zip(lefts, widths, row, strict=False):
+            tile = Image.fromarray(pixels[i]).resize(sides[i][::-1], Image.Resampling.NEAREST)
+            canvas.paste(tile, (left + (width - tile.width) // 2, top + (height - tile.height) // 2))
+            for number, line in enumerate(lines[i]):
                 place = (left + width // 2, top + height + 1 + number * CAPTION_HEIGHT)
                 ink.text(place, line, fill=_INK, font=font, anchor="ma")
-        top += whole
+        top += height + below + GAP
     return canvas
 
 

@@ -37,6 +37,12 @@ def test_images_of_different_sizes_stand_in_the_middle_of_their_cells() -> None:
     assert (grid[GAP : GAP + 15, left : left + 60] == 255).all()
 
 
+def test_columns_of_small_images_are_narrower_but_wide_enough_for_words() -> None:
+    grid = draw_grid([black(200, 200), black(20, 20), black(200, 200), black(20, 120)], [""] * 4, columns=2)
+    assert grid.width == GAP + 200 + GAP + 120 + GAP
+    assert draw_grid([black(200, 200), black(20, 20)], ["", ""]).width == GAP + 200 + GAP + 96 + GAP
+
+
 def test_headings_stand_above_the_columns() -> None:
     plain = draw_grid([black(20, 60)] * 3, ["", "", ""], columns=3)
     headed = draw_grid([black(20, 60)] * 3, ["", "", ""], columns=3, headings=["image", "epoch 0"])
