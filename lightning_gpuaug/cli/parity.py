@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TIMM_POLICIES = (
     "rand-m9-mstd0.5-inc1", "rand-m7-mstd0.5-inc1", "rand-m6-mstd0.5-inc1", "rand-m7-n3-p0.5", "rand-m9-mstd0.5",
     "rand-m6-tweights", "rand-m6-t3a", "rand-m6-t3aw", "original", "originalr", "v0", "v0r", "3a", "original-mstd0.5",
-    "augmix-m5-w3-d2", "augmix-m3",
+    "augmix-m5-w4-d2", "augmix-m3",
 )  # fmt: skip
 """Strings of timm's that are compared unless others are asked for; torchvision's policies are compared by name."""
 _SUFFIXES = (".jpg", ".jpeg", ".png", ".webp", ".bmp")

@@ -18,10 +18,12 @@ if TYPE_CHECKING:
     from lightning_gpuaug.data import ImageDataModule
     from lightning_gpuaug.loader import Loader
     from lightning_gpuaug.prepare import Prepared
+    from lightning_gpuaug.recipe import TrainRecipe
     from lightning_gpuaug.sources import Source
 
     Pixels = NDArray[np.uint8]
 
+_DRAWS = 6
 _READABLE = 112
 """Pixels that a tile should be wide at least, for its picture and its captions; smaller images are magnified."""
 
@@ -39,18 +41,30 @@ class Tile:
     caption: str
 
 
-def training_tiles(data: ImageDataModule, indices: list[int], draws: int) -> list[list[Tile]]:
+@dataclass(frozen=True)
+class Preview:
+    """What training makes of some samples.
+
+    Attributes:
+        headings: one a column.
+        rows: one a sample: the image, then its tiles of the first epochs, several an epoch where the recipe has
+            views or splits.
+    """
+
+    headings: list[str]
+    rows: list[list[Tile]]
+
+
+def training_preview(data: ImageDataModule, indices: list[int], draws: int) -> Preview:
     """What training makes of some samples in its first epochs: the draws that training itself will use.
 
-    Only the partners of MixUp and CutMix differ: here they are the other samples of `indices`.
+    Only the partners of MixUp and CutMix differ: here they are the other samples of `indices`. Of repeated augmentation
+    the first repeat is shown.
 
     Args:
         data: a data module set up on the CPU.
         indices: samples of its training data.
         draws: epochs.
-
-    Returns:
-        A row for each sample: the image, then one tile an epoch.
     """
     from lightning_gpuaug.prepare import Preparer
     from lightning_gpuaug.recipe import TrainRecipe
@@ -60,29 +74,29 @@ def training_tiles(data: ImageDataModule, indices: list[int], draws: int) -> lis
     plain = TrainRecipe(crop=None, hflip=0.0, normalize=None, exif_orientation=recipe.exif_orientation)
     chosen = np.array(indices, dtype=np.int64)
     wholes = Preparer(source, plain, size)(chosen, 0, 0).request.size
-    [originals] = _epochs(train, plain, indices, 1)
+    [[originals]] = _epochs(train, plain, indices, 1)
     names = [f"{_label(source, i)}\n{source.sample_name(i)}" for i in indices]
     rows = [
         [Tile(_reshaped(p, *whole), name)] for p, whole, name in zip(originals, wholes.tolist(), names, strict=True)
     ]
 
-    preparer = Preparer(source, recipe, size)
+    headings, preparer = ["image"], Preparer(source, recipe, size)
     for epoch, pictures in enumerate(_epochs(train, recipe, indices, draws)):
-        prepared = preparer(chosen, epoch, train.seed)
-        for i, row in enumerate(rows):
-            row.append(Tile(pictures[i], "\n".join(_steps(prepared, i, wholes[i], size)) or "unchanged"))
-    return rows
+        captions = _captions(preparer(chosen, epoch, train.seed), wholes, [len(picture[0]) for picture in pictures])
+        for number, (picture, texts) in enumerate(zip(pictures, captions, strict=True), start=1):
+            kind = f", {'view' if recipe.views else 'split'} {number}" if len(pictures) > 1 else ""
+            headings.append(f"epoch {epoch}{kind}")
+            for i, row in enumerate(rows):
+                row.append(Tile(picture[i], texts[i]))
+    return Preview(headings, rows)
 
 
-def _epochs(train: Loader, recipe: object, indices: list[int], count: int) -> list[Pixels]:
-    """The samples as the loader hands them over, in the first epochs: (N, H, W, 3) uint8 each."""
+def _epochs(train: Loader, recipe: TrainRecipe, indices: list[int], count: int) -> list[list[Pixels]]:
+    """The samples as the loader hands them over in the first epochs: (N, H, W, 3) uint8, one a view or split."""
     import torch
 
     from lightning_gpuaug.loader import Loader
     from lightning_gpuaug.plan import Indices, Plan
-    from lightning_gpuaug.recipe import TrainRecipe
-
-    assert isinstance(recipe, TrainRecipe)
 
     class Chosen(Plan):
         """One batch an epoch, always the same samples."""
@@ -94,20 +108,40 @@ def _epochs(train: Loader, recipe: object, indices: list[int], count: int) -> li
     output = dataclasses.replace(train.output, dtype=torch.uint8)
     loader = Loader(train.source, Chosen(len(indices), len(indices)), decoding, output, seed=train.seed)
     try:
-        return [next(iter(loader))[0].permute(0, 2, 3, 1).numpy() for _ in range(count)]
+        batches = [next(iter(loader))[0] for _ in range(count)]
     finally:
         loader.close()
+    parts = [b if isinstance(b, list) else torch.split(b, len(indices)) for b in batches]
+    return [[part.permute(0, 2, 3, 1).numpy() for part in epoch] for epoch in parts]
 
 
-def _steps(prepared: Prepared, i: int, whole: NDArray[np.int32], size: int) -> list[str]:
-    """What happened to sample `i`, in order."""
+def _captions(prepared: Prepared, wholes: NDArray[np.int32], sides: list[int]) -> list[list[str]]:
+    """What happened to each sample, a step a line: a list for each view or split, whose images have these sides."""
     from lightning_gpuaug.augment.explain import steps_of
+    from lightning_gpuaug.ops.record import Word
 
-    share = float(prepared.request.size[i].prod()) / float(whole.prod())
-    steps = [f"crop {share:.0%}"] if share < 1 else []
-    if prepared.params is not None:
-        return steps + steps_of(prepared.params.records[i], size, size)
-    return steps + (["flip"] if prepared.flip is not None and prepared.flip[i] else [])
+    n = len(wholes)
+    if prepared.views:
+        records: NDArray[np.int32] | None = np.concatenate([kind.params.records for kind in prepared.views])
+        assert records is not None
+        windows = records[:, Word.CROP + 2 : Word.CROP + 4]
+    else:
+        records = prepared.params.records if prepared.params is not None else None
+        windows = np.tile(prepared.request.size, (len(sides), 1))
+    captions = []
+    for row, window in enumerate(windows):
+        share = float(window.prod(dtype=np.float64)) / float(wholes[row % n].prod(dtype=np.float64))
+        steps = [f"crop {share:.0%}"] if share < 1 else []
+        if records is not None:
+            steps += steps_of(records[row], sides[row // n], sides[row // n])
+        elif prepared.flip is not None and prepared.flip[row % n]:
+            steps.append("flip")
+        captions.append("\n".join(steps) or "unchanged")
+    return [captions[first : first + n] for first in range(0, len(captions), n)]
+
+
+def _tiles_an_epoch(recipe: TrainRecipe) -> int:
+    return sum(view.count for view in recipe.views) or recipe.splits
 
 
 def _label(source: Source, i: int) -> str:
@@ -138,26 +172,26 @@ def _chosen(indices: list[int] | None, images: int, size: int) -> list[int]:
 
 
 def write_preview(data: ImageDataModule, indices: list[int], draws: int, path: Path) -> None:
-    """Draw the grid of `training_tiles` to a PNG.
+    """Draw the grid of `training_preview` to a PNG.
 
     Args:
         data: a data module set up on the CPU.
         indices: samples of its training data, a row each.
-        draws: epochs, a column each.
+        draws: epochs.
         path: the file to write; its folder is made.
     """
     from lightning_gpuaug.grid import draw_grid
 
-    rows = training_tiles(data, indices, draws)
-    tiles = [tile for row in rows for tile in row]
+    preview = training_preview(data, indices, draws)
+    tiles = [tile for row in preview.rows for tile in row]
     widest = max(tile.pixels.shape[1] for tile in tiles)
     path.parent.mkdir(parents=True, exist_ok=True)
     draw_grid(
         [tile.pixels for tile in tiles],
         [tile.caption for tile in tiles],
-        columns=1 + draws,
+        columns=len(preview.headings),
         scale=max(1, -(-_READABLE // widest)),
-        headings=["image", *(f"epoch {epoch}" for epoch in range(draws))],
+        headings=preview.headings,
     ).save(path)
 
 
@@ -174,17 +208,23 @@ def main(args: list[str]) -> int:
     parser.add_argument("-o", "--out", type=str, default="preview.png", help="the PNG to write")
     parser.add_argument("--images", type=int, default=4, help="images to show, spread over the data")
     parser.add_argument("--indices", type=list[int] | None, default=None, help="which samples instead: [0,17,400]")
-    parser.add_argument("--draws", type=int, default=6, help="draws of each image: the epochs 0, 1, …")
+    parser.add_argument(
+        "--draws",
+        type=int | None,
+        default=None,
+        help="draws of each image: the epochs 0, 1, … (default: 6, or fewer of several views or splits)",
+    )
     try:
         config = parser.parse_args(args)
         for name in ("images", "draws"):
-            if config[name] < 1:
+            if config[name] is not None and config[name] < 1:
                 raise UsageError(f"--{name} must be at least 1, got {config[name]}")
         data = training_data(parser, config)
+        draws = config.draws or max(1, _DRAWS // _tiles_an_epoch(data.train_recipe))
         data.setup_for("cpu")
         try:
             indices = _chosen(config.indices, config.images, len(data.train_dataloader().source))
-            write_preview(data, indices, config.draws, Path(config.out))
+            write_preview(data, indices, draws, Path(config.out))
         finally:
             data.teardown("fit")
     except SystemExit as stop:  # the parser has said why
@@ -195,5 +235,5 @@ def main(args: list[str]) -> int:
             raise
         report("preview", message)
         return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
-    print(f"{len(indices)} images × {config.draws} draws written to {config.out}")
+    print(f"{len(indices)} images × {draws} draws written to {config.out}")
     return OK

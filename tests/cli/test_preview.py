@@ -11,9 +11,9 @@ from PIL import Image
 from lightning_gpuaug import ImageDataModule, RandAugment, RandomErasing, TrainRecipe
 from lightning_gpuaug.cli import main
 from lightning_gpuaug.cli.digits import DigitsTree
-from lightning_gpuaug.cli.preview import training_tiles
+from lightning_gpuaug.cli.preview import training_preview
 from lightning_gpuaug.grid import GAP
-from lightning_gpuaug.recipe import Mix
+from lightning_gpuaug.recipe import Mix, RandomResizedCrop, Solarize, View
 from tests.format_cases import photo
 
 SIZE = 32
@@ -53,7 +53,7 @@ def as_training_sees_it(root: Path, recipe: TrainRecipe, epochs: int) -> np.ndar
 def test_the_tiles_are_what_training_will_see(photos: Path, recipe: TrainRecipe) -> None:
     indices = [1, 6, 3]
     data = module(photos, recipe)
-    rows = training_tiles(data, indices, 3)
+    rows = training_preview(data, indices, 3).rows
     data.teardown("fit")
     seen = as_training_sees_it(photos, recipe, 3)
     for row, index in zip(rows, indices, strict=True):
@@ -65,7 +65,7 @@ def test_the_tiles_are_what_training_will_see(photos: Path, recipe: TrainRecipe)
 def test_originals_keep_their_ratio_and_captions_tell_the_steps(photos: Path) -> None:
     recipe = TrainRecipe(crop=None, hflip=1.0, erasing=RandomErasing(1.0, (0.25, 0.25), (1.0, 1.0)))
     data = module(photos, recipe)
-    [[original, first, _]] = training_tiles(data, [0], 2)
+    [[original, first, _]] = training_preview(data, [0], 2).rows
     name = data._source("train").sample_name(0)
     data.teardown("fit")
     with Image.open(photos / name) as image:
@@ -78,20 +78,59 @@ def test_originals_keep_their_ratio_and_captions_tell_the_steps(photos: Path) ->
 
 def test_crops_flips_and_nothing_at_all_are_told(photos: Path) -> None:
     data = module(photos, TrainRecipe(hflip=0.5))
-    captions = [tile.caption for row in training_tiles(data, list(range(8)), 4) for tile in row[1:]]
+    captions = [tile.caption for row in training_preview(data, list(range(8)), 4).rows for tile in row[1:]]
     data.teardown("fit")
     assert all("crop" in caption for caption in captions)
     assert 5 < sum("flip" in caption for caption in captions) < 27
     data = module(photos, TrainRecipe(crop=None, hflip=0.0))
-    assert training_tiles(data, [0], 1)[0][1].caption == "unchanged"
+    assert training_preview(data, [0], 1).rows[0][1].caption == "unchanged"
     data.teardown("fit")
 
 
 def test_mixing_pairs_the_shown_samples(photos: Path) -> None:
     data = module(photos, TrainRecipe(crop=None, hflip=0.0, mix=Mix(0.0, 1.0)))
-    rows = training_tiles(data, [0, 5], 1)
+    rows = training_preview(data, [0, 5], 1).rows
     data.teardown("fit")
     assert all(row[1].caption.startswith("cutmix, own 0.") for row in rows)
+
+
+def test_views_and_splits_have_a_column_each(photos: Path) -> None:
+    large = View(1, hflip=0.0, crop=None, solarize=Solarize(128, 1.0))
+    small = View(2, image_size=16, hflip=1.0, crop=RandomResizedCrop((0.2, 0.3)))
+    views = TrainRecipe(views=(large, small))
+    splits = TrainRecipe(hflip=0.0, crop=None, splits=2, auto="rand-m9-p1")
+    previews = []
+    for recipe in (views, splits):
+        data = module(photos, recipe)
+        previews.append(training_preview(data, [1, 6], 2))
+        data.dtype = "uint8"
+        loader = data.train_dataloader()
+        for epoch in range(2):
+            [(images, _)] = list(loader)
+            parts = images if isinstance(images, list) else images.split(8)
+            for number, part in enumerate(parts):
+                for row, index in zip(previews[-1].rows, (1, 6), strict=True):
+                    place = loader.plan.batch(epoch, 0).tolist().index(index)
+                    tile = row[1 + epoch * len(parts) + number]
+                    assert np.array_equal(tile.pixels, part[place].permute(1, 2, 0).numpy())
+        data.teardown("fit")
+    of_views, of_splits = previews
+    assert of_views.headings == ["image", *(f"epoch {e}, view {v}" for e in range(2) for v in (1, 2, 3))]
+    assert of_splits.headings == ["image", *(f"epoch {e}, split {s}" for e in range(2) for s in (1, 2))]
+    _, first, second, third, *_ = of_views.rows[0]
+    assert first.caption == "solarize 128"
+    assert second.caption != third.caption
+    assert all(20 <= int(tile.caption.split("%")[0].removeprefix("crop ")) <= 31 for tile in (second, third))
+    assert all(tile.caption.endswith("flip") for tile in (second, third))
+    assert of_splits.rows[0][1].caption == "unchanged"
+    assert of_splits.rows[0][2].caption.count("\n") == 1
+
+
+def test_sizes_follow_the_epochs(photos: Path) -> None:
+    data = module(photos, TrainRecipe(image_size={0: 16, 1: 24}))
+    [row] = training_preview(data, [2], 3).rows
+    data.teardown("fit")
+    assert [tile.pixels.shape[0] for tile in row[1:]] == [16, 24, 24]
 
 
 def test_from_data_train_alone(tree: DigitsTree, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
