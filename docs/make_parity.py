@@ -49,8 +49,8 @@ What is left:
 
 Both sides draw {draws} versions of the two photographs. The generators differ, so single images do too; the columns
 "mean", "std" and "op frequency" give the largest difference (of a channel, or of an op) in standard errors: about 1 is
-usual, and the largest of a dozen ops is often above 2. Above {limit:g} the command says "differs". All policies are drawn from one
-seed, so those that are alike share their luck. The histograms of
+usual, and the largest of a dozen ops is often above 2. Above {limit:g} the command says "differs". All policies are drawn
+from one seed, so those that are alike share their luck. The histograms of
 all pixels are compared by the earth mover's distance, in levels; beside it stands the distance between two runs of the
 peer, which chance alone makes.
 
