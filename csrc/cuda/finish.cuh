@@ -555,7 +555,8 @@ __device__ __forceinline__ void make_tile(const Tile<T, kPlanar, kSide>& tile, c
 
 // A piece: kSide pixels, stored in three planes, where kPlanar; else kSide values as they lie.
 template <typename T, bool kPlanar, int kSide>
-__global__ void __launch_bounds__(kFinishThreads, kPlanar ? 4 : 6) finish(const __grid_constant__ FinishLaunch launch) {
+__global__ void __launch_bounds__(kFinishThreads, blocks_at_once(kPlanar ? 4 : 6, kFinishThreads))
+    finish(const __grid_constant__ FinishLaunch launch) {
   __shared__ PixelSource mine, theirs;
   const int64_t sample = blockIdx.x / launch.tiles;
   const uint32_t index = static_cast<uint32_t>(blockIdx.x - sample * launch.tiles);

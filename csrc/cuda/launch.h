@@ -30,6 +30,16 @@ inline void check_launch(const char* op) {
   if (error != cudaSuccess) fail(op, ": CUDA kernel launch failed: ", cudaGetErrorString(error));
 }
 
+// What launch bounds may ask for: blocks of `threads` at once on a multiprocessor, of which compute capability 7.5 holds
+// 1024 threads, the others 1536 and more.
+constexpr int blocks_at_once(int wanted, int threads) {
+#if defined(__CUDA_ARCH__) && __CUDA_ARCH__ < 800
+  return wanted * threads <= 1024 ? wanted : 1024 / threads;
+#else
+  return wanted * threads <= 1536 ? wanted : 1536 / threads;
+#endif
+}
+
 // Exact n / divisor for n < 2**31 by one multiplication: ceil(2**(31 + s) / d) with 2**s >= d errs by less than
 // 2**s / 2**(31 + s) a unit of n, too little to reach the next integer.
 struct FastDivide {

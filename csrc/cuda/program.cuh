@@ -342,7 +342,8 @@ __device__ __forceinline__ bool ends_here(const ProgramLaunch& launch, int64_t s
   return !__syncthreads_or(stays);
 }
 
-__global__ void __launch_bounds__(kMostProgramThreads, 5) run_programs(const __grid_constant__ ProgramLaunch launch) {
+__global__ void __launch_bounds__(kMostProgramThreads, blocks_at_once(5, kMostProgramThreads))
+    run_programs(const __grid_constant__ ProgramLaunch launch) {
   extern __shared__ __align__(16) uint8_t dynamic_shared[];
   ProgramShared& shared = *reinterpret_cast<ProgramShared*>(dynamic_shared);
 
