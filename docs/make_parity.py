@@ -1,6 +1,6 @@
 """Writes docs/parity.md: what `gpuaug parity` says on this machine.
 
-    python docs/make_parity.py [--draws 60] [--size 64] [--json parity.json]
+    python docs/make_parity.py [--draws 150] [--size 64] [--json parity.json]
 
 The images are scikit-learn's two photographs, so that everyone can repeat it. With --json, a file that
 `gpuaug parity --json` wrote is laid out instead of measuring anew.
@@ -49,10 +49,9 @@ What is left:
 
 Both sides draw {draws} versions of the two photographs. The generators differ, so single images do too; the columns
 "mean", "std" and "op frequency" give the largest difference (of a channel, or of an op) in standard errors: about 1 is
-usual, and the largest of a dozen ops is often above 2. Above {limit:g} the command says "differs". All policies are drawn
-from one seed, so those that are alike share their luck. The histograms of
-all pixels are compared by the earth mover's distance, in levels; beside it stands the distance between two runs of the
-peer, which chance alone makes.
+usual, and the largest of a dozen ops is often above 2. Above {limit:g} the command says "differs". All policies are
+drawn from one seed, so those that are alike share their luck. The histograms of all pixels are compared by the earth
+mover's distance, in levels; beside it stands the distance between two runs of the peer, which chance alone makes.
 
 {recipes}
 
@@ -109,7 +108,7 @@ def page(found: dict[str, Any]) -> str:
 def main() -> None:
     """Measure, or read, and write the page."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--draws", type=int, default=60, help="of each photograph and side (default: %(default)s)")
+    parser.add_argument("--draws", type=int, default=150, help="of each photograph and side (default: %(default)s)")
     parser.add_argument("--size", type=int, default=64, help="of the images, pixels (default: %(default)s)")
     parser.add_argument("--json", type=Path, help="what `gpuaug parity --json` has printed")
     options = parser.parse_args()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -73,21 +74,25 @@ def training_preview(data: ImageDataModule, indices: list[int], draws: int) -> P
     source, recipe, size = train.source, data.train_recipe, train.decoding.image_size
     plain = TrainRecipe(crop=None, hflip=0.0, normalize=None, exif_orientation=recipe.exif_orientation)
     chosen = np.array(indices, dtype=np.int64)
-    wholes = Preparer(source, plain, size)(chosen, 0, 0).request.size
+    with closing(Preparer(source, plain, size)) as whole_images:
+        prepared = whole_images(chosen, 0, 0)
+    wholes = prepared.request.size
+    targets = prepared.targets if prepared.targets is not None else source.targets[chosen]
     [[originals]] = _epochs(train, plain, indices, 1)
-    names = [f"{_label(source, i)}\n{source.sample_name(i)}" for i in indices]
+    names = [f"{_label(source, target)}\n{source.sample_name(i)}" for target, i in zip(targets, indices, strict=True)]
     rows = [
         [Tile(_reshaped(p, *whole), name)] for p, whole, name in zip(originals, wholes.tolist(), names, strict=True)
     ]
 
-    headings, preparer = ["image"], Preparer(source, recipe, size)
-    for epoch, pictures in enumerate(_epochs(train, recipe, indices, draws)):
-        captions = _captions(preparer(chosen, epoch, train.seed), wholes, [len(picture[0]) for picture in pictures])
-        for number, (picture, texts) in enumerate(zip(pictures, captions, strict=True), start=1):
-            kind = f", {'view' if recipe.views else 'split'} {number}" if len(pictures) > 1 else ""
-            headings.append(f"epoch {epoch}{kind}")
-            for i, row in enumerate(rows):
-                row.append(Tile(picture[i], texts[i]))
+    headings = ["image"]
+    with closing(Preparer(source, recipe, size)) as preparer:
+        for epoch, pictures in enumerate(_epochs(train, recipe, indices, draws)):
+            captions = _captions(preparer(chosen, epoch, train.seed), wholes, [len(picture[0]) for picture in pictures])
+            for number, (picture, texts) in enumerate(zip(pictures, captions, strict=True), start=1):
+                kind = f", {'view' if recipe.views else 'split'} {number}" if len(pictures) > 1 else ""
+                headings.append(f"epoch {epoch}{kind}")
+                for i, row in enumerate(rows):
+                    row.append(Tile(picture[i], texts[i]))
     return Preview(headings, rows)
 
 
@@ -144,8 +149,7 @@ def _tiles_an_epoch(recipe: TrainRecipe) -> int:
     return sum(view.count for view in recipe.views) or recipe.splits
 
 
-def _label(source: Source, i: int) -> str:
-    target = source.targets[i]
+def _label(source: Source, target: np.generic | NDArray[np.generic]) -> str:
     chosen = np.flatnonzero(target).tolist() if target.ndim else [int(target)]
     return ", ".join(source.classes[label] if source.classes is not None else str(label) for label in chosen)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lightning_gpuaug import ImageDataModule, RandAugment, RandomErasing, TrainRecipe
+from lightning_gpuaug import Examples, ImageDataModule, RandAugment, RandomErasing, TrainRecipe
 from lightning_gpuaug.cli import main
 from lightning_gpuaug.cli.digits import DigitsTree
 from lightning_gpuaug.cli.preview import training_preview
@@ -131,6 +131,16 @@ def test_sizes_follow_the_epochs(photos: Path) -> None:
     [row] = training_preview(data, [2], 3).rows
     data.teardown("fit")
     assert [tile.pixels.shape[0] for tile in row[1:]] == [16, 24, 24]
+
+
+def test_sources_that_know_their_labels_only_as_they_read(photos: Path) -> None:
+    pictures = [(path.read_bytes(), i % 2) for i, path in enumerate(sorted(photos.rglob("*.png"))[:4])]
+    source = Examples(pictures, class_names=["even", "odd"])  # type: ignore[arg-type]
+    data = ImageDataModule(source, batch_size=2, image_size=SIZE, num_threads=1).setup_for("cpu")
+    rows = training_preview(data, [3, 0], 1).rows
+    data.teardown("fit")
+    assert [row[0].caption for row in rows] == ["odd\n3", "even\n0"]
+    assert all(row[1].pixels.shape == (SIZE, SIZE, 3) for row in rows)
 
 
 def test_from_data_train_alone(tree: DigitsTree, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
