@@ -36,9 +36,10 @@ import torch
 from PIL import Image
 
 import lightning_gpuaug as gpuaug
-from benchmarks.loader import SIZE, rate
+from benchmarks.loader import SIZE
 from benchmarks.report import publish
 from lightning_gpuaug import ops
+from lightning_gpuaug.bench.timing import images_per_second
 from lightning_gpuaug.sources import Source
 from tests import record_files
 
@@ -267,7 +268,7 @@ def compare(kind: str, folder: Path, samples: list[tuple[str, int]], args: argpa
         found: dict[str, list[float]] = {"raw": [], "ours": []}
         for _ in range(args.rounds):
             step = raw(kind, folder, samples, args.batch_size, threads, args.share)
-            found["raw"].append(rate(step, args.batch_size, args.seconds))
+            found["raw"].append(images_per_second(step, args.batch_size, args.seconds))
             del step
             gc.collect()
             dm = gpuaug.ImageDataModule(
@@ -278,7 +279,7 @@ def compare(kind: str, folder: Path, samples: list[tuple[str, int]], args: argpa
                 dtype="bfloat16",
             )
             stream = batches(dm, device)
-            found["ours"].append(rate(lambda: next(stream), args.batch_size, args.seconds))  # noqa: B023
+            found["ours"].append(images_per_second(lambda: next(stream), args.batch_size, args.seconds))  # noqa: B023
             stream.close()
             dm.teardown("bench")
         theirs, own = (statistics.median(found[name]) for name in ("raw", "ours"))

@@ -14,8 +14,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import statistics
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -25,36 +24,12 @@ from jsonargparse import ArgumentParser
 
 import lightning_gpuaug as gpuaug
 from benchmarks.report import publish
+from lightning_gpuaug.bench.loader_peers import cycle
+from lightning_gpuaug.bench.timing import images_per_second
 
 SIZE = 224
 CONFIGS = Path(__file__).resolve().parents[1] / "configs" / "recipes"
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
-Step = Callable[[], Any]
-
-
-def cycle(loader: Any) -> Iterator[Any]:
-    """Its batches, epoch after epoch."""
-    while True:
-        yield from loader
-
-
-def rate(next_batch: Step, batch_size: int, seconds: float, warm_up: int = 12) -> float:
-    """Images per second over about `seconds`, after `warm_up` batches."""
-    for _ in range(warm_up):
-        next_batch()
-    _synchronize()
-    begin, count = time.perf_counter(), 0
-    while time.perf_counter() - begin < seconds:
-        for _ in range(4):
-            next_batch()
-        count += 4
-    _synchronize()
-    return count * batch_size / (time.perf_counter() - begin)
-
-
-def _synchronize() -> None:
-    if torch.cuda.is_available():
-        torch.cuda.synchronize()
 
 
 def published(name: str) -> gpuaug.TrainRecipe:
@@ -138,7 +113,7 @@ def timm_rate(root: str, batch_size: int, workers: int, seconds: float, device: 
         persistent_workers=True,
     )  # fmt: skip
     batches = cycle(loader)
-    return rate(lambda: next(batches), batch_size, seconds, 2 * workers)
+    return images_per_second(lambda: next(batches), batch_size, seconds, 2 * workers)
 
 
 def in_turns(make: dict[str, Callable[[], Any]], batch_size: int, seconds: float, rounds: int) -> dict[str, float]:
@@ -147,7 +122,7 @@ def in_turns(make: dict[str, Callable[[], Any]], batch_size: int, seconds: float
     for _ in range(rounds):
         for name, build in make.items():
             step = build()
-            found[name].append(rate(step, batch_size, seconds))
+            found[name].append(images_per_second(step, batch_size, seconds))
             step.close()
             del step
     return {name: statistics.median(rates) for name, rates in found.items()}

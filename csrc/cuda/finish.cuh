@@ -246,12 +246,6 @@ __device__ __forceinline__ void store_piece(T* sample, int64_t plane, uint32_t p
   }
 }
 
-__device__ __forceinline__ void prefetch_to_l2(const uint8_t* p) {
-#if defined(__CUDA_ARCH__)
-  asm volatile("prefetch.global.L2 [%0];" ::"l"(p));
-#endif
-}
-
 // What the threads of a block share: a tile of a sample, and a thread's pieces of it.
 template <typename T, bool kPlanar, int kSide>
 struct Tile {
@@ -278,14 +272,6 @@ struct Tile {
     const uint32_t row = launch.by_row(position);
     y = static_cast<int>(row);
     offset = static_cast<int>((kPlanar ? 3 : 1) * (position - row * row_length));
-  }
-
-  // Has the tile's bytes brought into the L2 cache while the record comes: mirrored or not, they are those of its rows.
-  __device__ __forceinline__ void prefetch(const uint8_t* image) const {
-#pragma unroll
-    for (int k = 0; k < kFinishSteps; ++k) {
-      if (position_of(k) < length) prefetch_to_l2(image + (kPlanar ? 3 : 1) * static_cast<int64_t>(position_of(k)));
-    }
   }
 
   __device__ __forceinline__ void store(uint32_t position, const float (&values)[kCount]) const {
@@ -565,7 +551,6 @@ __global__ void __launch_bounds__(kFinishThreads, blocks_at_once(kPlanar ? 4 : 6
   mix.blend = mix.cut = false;
   if constexpr (kSide >= 4) {
     constexpr int kCount = Tile<T, kPlanar, kSide>::kCount;
-    if (launch.chains == 0) tile.prefetch(launch.x.begin + sample * 3 * tile.plane);
     const Glance glance(launch, sample);
     if (glance.programmed && launch.ended && launch.ended[sample]) return;
     constexpr uint32_t kTile = kFinishSteps * kFinishThreads * kSide;

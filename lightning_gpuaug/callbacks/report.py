@@ -21,7 +21,7 @@ from lightning_gpuaug.callbacks.run_record import (
     ThroughputRecord,
     read_records,
 )
-from lightning_gpuaug.callbacks.surroundings import environment, settings
+from lightning_gpuaug.callbacks.surroundings import settings, surroundings
 
 _MAX_SPANS = 500
 """Validations that a record lists; more are not told apart on a page."""
@@ -136,7 +136,7 @@ class Report(pl.Callback):
             finished=time.time(),
             error=error,
             settings=settings(trainer, pl_module),
-            environment=environment(device),
+            environment=surroundings(device),
             spans=list(self._spans),
             notes=notes,
             throughput=next((part for part in sections if isinstance(part, ThroughputRecord)), None),

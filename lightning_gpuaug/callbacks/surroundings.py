@@ -21,7 +21,7 @@ _DATA = ("batch_size", "image_size", "num_threads", "num_workers", "prefetch", "
          "persistent_workers", "decode", "hw_decoder_load", "dtype", "channels_last", "drop_last")  # fmt: skip
 
 
-def environment(device: torch.device) -> dict[str, str]:
+def surroundings(device: torch.device) -> dict[str, str]:
     """Versions and hardware of this process.
 
     Args:

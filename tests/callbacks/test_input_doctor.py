@@ -103,7 +103,7 @@ def told(caplog: pytest.LogCaptureFixture) -> list[str]:
 
 def test_waits_are_told_once_and_logged_at_every_check_up(caplog: pytest.LogCaptureFixture) -> None:
     doctor = InputDoctor(every_n_batches=20, batches=4)
-    with caplog.at_level(logging.INFO):
+    with caplog.at_level(logging.INFO, logger="lightning.pytorch.utilities.rank_zero"):
         rows = fit(doctor, wait=0.3)
     logged = [(step, row) for step, row in rows.rows if "doctor/img_per_s" in row]
     assert [step for step, _ in logged] == [25, 51]  # 20 batches, 6 of a check-up; again
