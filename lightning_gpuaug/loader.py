@@ -121,6 +121,7 @@ class Loader:
         self._ahead = ahead if ahead is not None else output.device.type == "cuda" and not self._is_cached
         self._worker: ThreadPoolExecutor | None = None
         self._pending: deque[tuple[Place, Future[_Finished]]] = deque()  # made ahead, in order of delivery
+        self._stocked = 0  # of them, batches that lie ready for a measurement, during which none is begun
         self._stream: torch.cuda.Stream | None = None
         self._prepare: Preparer | None = None
         self._pipe: DecodePipeline | None = None
@@ -193,6 +194,7 @@ class Loader:
             if ready is not None:
                 ready.synchronize()
             place = place.next()
+            self._stocked = i + 1
         return count
 
     def variant(self, decoding: Decoding, batch_size: int) -> Loader:
@@ -256,8 +258,9 @@ class Loader:
             if not self._ahead:
                 return self._make(place).batch
             self._pending.append((place, self._submit(place)))
+        self._stocked = max(0, self._stocked - 1)
         finished = self._pending.popleft()[1].result()
-        while self._ahead and len(self._pending) < _MADE_AHEAD:
+        while self._ahead and not self._stocked and len(self._pending) < _MADE_AHEAD:
             following = self._wrap((self._pending[-1][0] if self._pending else place).next())
             self._pending.append((following, self._submit(following)))
         return self._hand_over(finished)
@@ -277,6 +280,7 @@ class Loader:
 
     def _settle(self) -> None:
         """Let the worker finish what nobody wants; what goes wrong with it goes wrong again in its place."""
+        self._stocked = 0
         while self._pending:
             with contextlib.suppress(Exception):
                 self._pending.popleft()[1].result()
