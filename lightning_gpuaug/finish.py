@@ -47,8 +47,8 @@ class Output:
 class Finisher:
     """Turns decoded pixels into batches on the current CUDA stream: one native op flips, normalises, casts, lays out.
 
-    Where DALI decodes on the GPU, that op also resizes the training images, without a resized copy in between: on an H200
-    one kernel of 0.19 ms a batch of 256, where DALI's resize and `ops.normalize` were 17 kernels of 0.36 ms in all.
+    Where DALI decodes on the GPU, that op also resizes the training images, without a resized copy in between: on an
+    H200 one kernel of 0.19 ms a batch of 256, where DALI's resize and `ops.normalize` were 17 kernels of 0.36 ms.
 
     Args:
         source: gives the targets.
