@@ -139,8 +139,8 @@ def test_native_and_reference_agree(data):
     )
     expected = reference.warp(x, m, out_h, out_w, *choices, [7.0], half)
     # A denominator near 0 or a point next to an edge may land elsewhere in float32 than in float64: with its numerators
-    # moved by a 2**-18 part of themselves and its denominator by the rounding of its terms, the oracle says where that can
-    # matter. Beyond 2**17 pixels such a move is whole pixels, which reflection may undo: there nothing is asked.
+    # moved by a 2**-18 part of themselves and its denominator by the rounding of its terms, the oracle says where that
+    # can matter. Beyond 2**17 pixels such a move is whole pixels, which reflection may undo: there nothing is asked.
     terms = m[0, 2].abs() @ torch.tensor([out_w, out_h, 1.0])
     moved = []
     for s, t in itertools.product((-1, 1), (-1, 1)):
