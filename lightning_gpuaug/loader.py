@@ -389,7 +389,7 @@ class Loader:
             self._to_order = place.next()
             self._reading.append(_Reading(place, indices, self._prepare.read(indices)))
         due = self._reading.popleft()
-        repeats = self.plan.repeat_numbers(due.place.step, due.place.consumed) if self.plan.repeats > 1 else 0
+        repeats = self.plan.repeat_numbers(due.place.epoch, due.place.step, due.place.consumed)
         return _Order(
             due.place, due.indices, self._prepare(due.indices, due.place.epoch, self.seed, repeats, due.encoded)
         )

@@ -14,6 +14,7 @@ from functools import lru_cache
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_gpuaug.recipe import MOST_REPEATS
 from lightning_gpuaug.sources.base import Sampler
 
 Indices = NDArray[np.int64]
@@ -147,10 +148,17 @@ class Plan:
         """
         return self.order(epoch)[self._positions(step, consumed)]
 
-    def repeat_numbers(self, step: int, consumed: int = 0) -> Indices:
-        """Which repeat of its sample each row of `batch` is, 0..repeats-1."""
+    def repeat_numbers(self, epoch: int, step: int, consumed: int = 0) -> Indices | int:
+        """Which showing of its sample in the epoch each row of `batch` is, (N,), or 0 for all where each comes once.
+
+        The numbers go up to `MOST_REPEATS` - 1 and begin again: a sampler may show a sample any number of times.
+        """
+        if self.repeats == 1 and self.sampler is None:
+            return 0
         span = self._positions(step, consumed)
-        return np.arange(span.start, span.stop, span.step, dtype=np.int64) % self.repeats
+        if self.sampler is None:
+            return np.arange(span.start, span.stop, span.step, dtype=np.int64) % self.repeats
+        return _showings(self.size, self.seed, epoch, self.repeats, self.positions, self.sampler)[span]
 
     def _positions(self, step: int, consumed: int) -> slice:
         """Where in the order this rank's batch is."""
@@ -184,6 +192,19 @@ def _order(size: int, seed: int | None, epoch: int, repeats: int, positions: int
         order = order[np.arange(positions) // repeats]
     order.flags.writeable = False
     return order
+
+
+@lru_cache(maxsize=4)
+def _showings(size: int, seed: int, epoch: int, repeats: int, positions: int, sampler: Sampler) -> Indices:
+    """How often the sample at each position of an order has come before, modulo `MOST_REPEATS`."""
+    order = _order(size, seed, epoch, repeats, positions, sampler)
+    by_sample = np.argsort(order, kind="stable")
+    grouped = order[by_sample]
+    place = np.arange(len(order))
+    first = np.maximum.accumulate(np.where(np.diff(grouped, prepend=-1) != 0, place, 0))
+    showings = np.empty_like(order)
+    showings[by_sample] = (place - first) % MOST_REPEATS
+    return showings
 
 
 @lru_cache(maxsize=4)

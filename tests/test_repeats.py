@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
@@ -9,7 +10,7 @@ import pytest
 import torch
 from timm.data.distributed_sampler import RepeatAugSampler
 
-from lightning_gpuaug import ImageDataModule, TrainRecipe
+from lightning_gpuaug import Examples, ImageDataModule, TrainRecipe
 from lightning_gpuaug.plan import Plan, permutation
 from tests.images import numbered
 
@@ -29,7 +30,7 @@ def test_each_rank_gets_what_timms_sampler_gives_it(
         plan = Plan(size, 4, rank, world, shuffle=True, drop_last=False, seed=5, repeats=repeats)
         ours = np.concatenate([plan.batch(2, step) for step in range(len(plan))])
         assert ours.tolist() == theirs
-        numbers = np.concatenate([plan.repeat_numbers(step) for step in range(len(plan))])
+        numbers = np.concatenate([plan.repeat_numbers(2, step) for step in range(len(plan))])
         assert np.array_equal(numbers, (np.arange(len(theirs)) * world + rank) % repeats)
 
 
@@ -40,7 +41,7 @@ def test_a_samples_repeats_are_on_different_ranks_and_have_different_numbers() -
         assert np.array_equal(rows[0], rows[1])
         assert np.array_equal(rows[1], rows[2])
         for rank in range(3):
-            assert (plans[rank].repeat_numbers(step) == rank).all()
+            assert (plans[rank].repeat_numbers(0, step) == rank).all()
     assert len(plans[0]) == 600 // 256 * 256 // 24
 
 
@@ -54,7 +55,7 @@ def test_an_epoch_continues_where_it_was(world_after: int) -> None:
     position = consumed
     for step in range(first, len(after[0])):
         got = np.stack([plan.batch(4, step, consumed) for plan in after], axis=1).ravel()
-        numbers = np.stack([plan.repeat_numbers(step, consumed) for plan in after], axis=1).ravel()
+        numbers = np.stack([plan.repeat_numbers(4, step, consumed) for plan in after], axis=1).ravel()
         assert np.array_equal(got, order[position : position + len(got)])
         assert np.array_equal(numbers, np.arange(position, position + len(got)) % 3)
         position += len(got)
@@ -112,3 +113,37 @@ def test_repeats_of_a_sample_look_different_and_an_epoch_resumes_to_the_bit(
         other.load_state_dict(state)
     for each in (dm, begun, resumed):
         each.teardown("test")
+
+
+@dataclass(frozen=True)
+class Given:
+    """A sampler with a fixed order."""
+
+    indices: tuple[int, ...]
+
+    @property
+    def size(self) -> int:
+        return len(self.indices)
+
+    def order(self, seed: int, epoch: int) -> np.ndarray:
+        return np.array(self.indices)
+
+
+def test_showings_of_a_samplers_samples_are_counted_over_all_ranks() -> None:
+    sampler = Given((3, 1, 3, 3, 0, 1, 3, *[7] * 70))
+    plans = [Plan(sampler.size, 4, rank, 2, drop_last=False, sampler=sampler) for rank in range(2)]
+    numbers = np.zeros(sampler.size, dtype=np.int64)
+    for rank, plan in enumerate(plans):
+        numbers[rank::2] = np.concatenate([plan.repeat_numbers(0, step) for step in range(len(plan))])
+    assert numbers.tolist() == [0, 0, 1, 2, 0, 1, 3, *range(64), *range(6)]
+    assert Plan(9, 4, shuffle=True).repeat_numbers(0, 0) == 0  # every sample once: nothing to count
+
+
+def test_a_sample_drawn_again_is_augmented_anew(tmp_path: Path) -> None:
+    files = numbered(tmp_path, 4).paths
+    source = Examples([(path, i) for i, path in enumerate(files)], order=lambda seed, epoch: [2] * 8)
+    data = ImageDataModule(train=source, batch_size=8, image_size=8, seed=1).setup_for("cpu")
+    images, labels = next(iter(data.train_dataloader()))
+    data.teardown("fit")
+    assert labels.tolist() == [2] * 8
+    assert len({tuple(image.flatten().tolist()) for image in images}) == 8

@@ -21,7 +21,7 @@ def keys_of(indices: Keys, repeats: Keys | int = 0, split: int = 0, view: int = 
 
     Args:
         indices: (N,) sample indices, below 2**48.
-        repeats: (N,) which of its repeats each row is, below `MOST_REPEATS`.
+        repeats: (N,) which showing of its sample each row is, below `MOST_REPEATS`.
         split: which augmentation split, below `MOST_SPLITS`.
         view: which view, below `MOST_VIEWS`.
     """
