@@ -6,7 +6,8 @@ PyYAML follows YAML 1.1 and keeps the last of two equal keys without a word. Her
 - only `true` and `false` are booleans, so `on`, `off`, `yes` and `no` stay strings (YAML 1.2);
 - a number with a leading zero stays a string: `007` is kept for a text field, and `010` is ten for an integer field,
   in a file as on the command line (YAML 1.1 reads eight);
-- `1e-3` is a number; dates and sexagesimals (`12:30`) are strings.
+- `1e-3` is a number; dates and sexagesimals (`12:30`) are strings;
+- `None` is null, as Python writes it (and as jsonargparse does when it passes `--data.train_recipe.mix null` on).
 """
 
 from __future__ import annotations
@@ -45,6 +46,7 @@ StrictLoader.yaml_implicit_resolvers = {
     first: [(tag, pattern) for tag, pattern in resolvers if tag not in _REPLACED_TAGS]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
+StrictLoader.add_implicit_resolver("tag:yaml.org,2002:null", re.compile("^None$"), ["N"])
 StrictLoader.add_implicit_resolver("tag:yaml.org,2002:bool", _BOOL, list("tTfF"))
 StrictLoader.add_implicit_resolver("tag:yaml.org,2002:int", _INT, list("-+0123456789"))
 StrictLoader.add_implicit_resolver("tag:yaml.org,2002:float", _FLOAT, list("-+0123456789."))

@@ -126,3 +126,10 @@ def test_a_classifier_refuses_views(tiny: list[str], tmp_path: Path, capsys: pyt
 def test_a_model_of_ones_own_trains_on_views(tiny: list[str], tmp_path: Path) -> None:
     own = [option for option in with_views("simclr", tiny, tmp_path) if not option.startswith("--model")]
     assert main(["fit", *own, "--model=tests.cli.test_recipe_configs.Contrastive"]) == 0
+
+
+@pytest.mark.parametrize("step", ["mix", "auto", "crop", "image_size"])
+def test_a_step_of_a_recipe_is_switched_off_on_the_command_line(step: str, capsys: pytest.CaptureFixture[str]) -> None:
+    files = options("imagenet_resnet50", "timm_a3")
+    assert main(["fit", *files, "--data.train=/data/train", f"--data.train_recipe.{step}=null", "--print_config"]) == 0
+    assert yaml.safe_load(capsys.readouterr().out)["data"]["init_args"]["train_recipe"][step] is None

@@ -41,7 +41,7 @@ def test_merge_keys_still_work() -> None:
         ("7", 7), ("-3", -3), ("0", 0), ("1_000", 1000),
         ("010", "010"), ("007", "007"), ("0x1F", "0x1F"),
         ("on", "on"), ("off", "off"), ("yes", "yes"), ("no", "no"), ("y", "y"),
-        ("true", True), ("False", False), ("null", None), ("~", None),
+        ("true", True), ("False", False), ("null", None), ("~", None), ("None", None),
         ("2026-01-01", "2026-01-01"), ("12:30", "12:30"), ("1e", "1e"), (".", "."),
     ],
 )  # fmt: skip
