@@ -164,8 +164,8 @@ def judge(check: CheckUp, probe: Probe, transfer_is: Cause = "transfer") -> Verd
     if headroom < WORTH_IT:
         text = (
             f"model-bound: training runs at {now:,.0f} img/s and would at {free:,.0f} without its input pipeline. No "
-            f"setting of the data gives more than {max(headroom, 0.01):.0%}; a faster model, precision or torch.compile "
-            "would"
+            f"setting of the data gives more than {max(headroom, 0.01):.0%}; a faster model, precision or "
+            "torch.compile would"
         )
         return verdict("model", text, None, max(now, free), measured=True)
     # What is lost without being waited for is a cause of its own only where it is most of the loss; else it is a
