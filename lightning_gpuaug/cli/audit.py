@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Callable
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, UsageError, message_to_user_behind, report
+from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, UsageError, message_to_user_behind, run_command
 
 if TYPE_CHECKING:
     from lightning_gpuaug.cli.data_config import DataParser
@@ -148,16 +147,11 @@ def _ranks(row: Coverage) -> str:
 
 def main(args: list[str]) -> int:
     """Run `gpuaug audit` with `args` and return the exit code."""
-    try:
-        rows, as_json = _audit(args)
-    except SystemExit as stop:  # the parser has said why
-        return stop.code if isinstance(stop.code, int) else USAGE
-    except Exception as error:
-        message = message_to_user_behind(error)
-        if message is None or os.environ.get("GPUAUG_TRACEBACK") == "1":
-            raise
-        report("audit", message)
-        return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
+    return run_command("audit", lambda: _run(args))
+
+
+def _run(args: list[str]) -> int:
+    rows, as_json = _audit(args)
     if as_json:
         print(json.dumps([row.to_json() for row in rows], indent=2))
     else:

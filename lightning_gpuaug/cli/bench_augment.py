@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from lightning_gpuaug.cli.bench_output import Lines, add_output_options, at_least, progress_bar
-from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, UsageError, message_to_user_behind, report
+from lightning_gpuaug.cli.errors import OK, UsageError, run_command
 
 if TYPE_CHECKING:
     from lightning_gpuaug.bench.augment import Bench, Row
@@ -113,16 +112,10 @@ def _draw(bench: Bench, facts: Environment, path: Path) -> None:
 
 def main(args: list[str]) -> int:
     """Run `gpuaug bench augment` with `args` and return the exit code."""
-    try:
-        options = _parser().parse_args(args)
-    except SystemExit as stop:  # argparse has printed the help or the reason
-        return stop.code if isinstance(stop.code, int) else USAGE
-    try:
-        run(options, Lines(options.json))
-    except Exception as error:
-        message = message_to_user_behind(error)
-        if message is None or os.environ.get("GPUAUG_TRACEBACK") == "1":
-            raise
-        report("bench augment", message)
-        return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
+    return run_command("bench augment", lambda: _run(args))
+
+
+def _run(args: list[str]) -> int:
+    options = _parser().parse_args(args)
+    run(options, Lines(options.json))
     return OK

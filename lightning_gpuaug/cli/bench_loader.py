@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from lightning_gpuaug.cli.bench_output import Lines, add_output_options, progress_bar
 from lightning_gpuaug.cli.bench_tune import tuned
-from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, UsageError, message_to_user_behind, report
+from lightning_gpuaug.cli.errors import OK, UsageError, run_command
 
 if TYPE_CHECKING:
     from jsonargparse import Namespace
@@ -200,17 +200,12 @@ def _draw(found: dict[str, Any], path: Path) -> None:
 
 def main(args: list[str]) -> int:
     """Run `gpuaug bench loader` with `args` and return the exit code."""
+    return run_command("bench loader", lambda: _run(args))
+
+
+def _run(args: list[str]) -> int:
     parser = _parser()
-    try:
-        config = parser.parse_args(args)
-        _check(config)
-        run(parser, config, Lines(config.json))
-    except SystemExit as stop:  # the parser has said why
-        return stop.code if isinstance(stop.code, int) else USAGE
-    except Exception as error:
-        message = message_to_user_behind(error)
-        if message is None or os.environ.get("GPUAUG_TRACEBACK") == "1":
-            raise
-        report("bench loader", message)
-        return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
+    config = parser.parse_args(args)
+    _check(config)
+    run(parser, config, Lines(config.json))
     return OK

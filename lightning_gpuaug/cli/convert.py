@@ -12,7 +12,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, UsageError, message_to_user_behind, report
+from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, UsageError, run_command
 
 if TYPE_CHECKING:
     from lightning_gpuaug.sources import Source
@@ -175,21 +175,14 @@ def _print(done: Converted, to: str, seconds: float) -> None:
 
 def main(args: list[str]) -> int:
     """Run `gpuaug convert` with `args` and return the exit code."""
+    kept = "interrupted; finished shards are kept, the same command continues"
+    return run_command("convert", lambda: _run(args), interrupted=kept)
+
+
+def _run(args: list[str]) -> int:
     begin = time.perf_counter()
-    try:
-        options = _parser().parse_args(args)
-        done = run_convert(options)
-    except SystemExit as stop:  # argparse has printed the help or the reason
-        return stop.code if isinstance(stop.code, int) else USAGE
-    except KeyboardInterrupt:
-        report("convert", "interrupted; finished shards are kept, the same command continues")
-        return FOUND_PROBLEMS
-    except Exception as error:
-        message = message_to_user_behind(error)
-        if message is None or os.environ.get("GPUAUG_TRACEBACK") == "1":
-            raise
-        report("convert", message)
-        return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
+    options = _parser().parse_args(args)
+    done = run_convert(options)
     if options.json:
         print(json.dumps(asdict(done), indent=2))
     else:

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, message_to_user_behind, report
+from lightning_gpuaug.cli.errors import OK, run_command
 
 if TYPE_CHECKING:
     import torch
@@ -221,18 +221,12 @@ def _print_table(result: DemoResult) -> None:
 
 def main(args: list[str]) -> int:
     """Run `gpuaug demo` with `args` and return the exit code."""
-    try:
-        options = _parser().parse_args(args)
-    except SystemExit as stop:  # argparse has printed the help or the reason
-        return stop.code if isinstance(stop.code, int) else USAGE
-    try:
-        result = run_demo(options, say=(lambda line: None) if options.json else print)
-    except Exception as error:
-        message = message_to_user_behind(error)
-        if message is None:
-            raise
-        report("demo", message)
-        return FOUND_PROBLEMS
+    return run_command("demo", lambda: _run(args))
+
+
+def _run(args: list[str]) -> int:
+    options = _parser().parse_args(args)
+    result = run_demo(options, say=(lambda line: None) if options.json else print)
     if options.json:
         print(json.dumps(asdict(result), indent=2))
     else:

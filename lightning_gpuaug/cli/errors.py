@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 
 OK = 0
@@ -74,3 +75,28 @@ _NO_PROBLEM_START = ("Subtypes: ", "Problem with given class_path", "Given value
 def report(command: str, message: object) -> None:
     """Write `gpuaug COMMAND: error: MESSAGE` to stderr (`command` may be empty)."""
     print(f"gpuaug{command and ' ' + command}: error: {message}", file=sys.stderr)
+
+
+def run_command(command: str, body: Callable[[], int], interrupted: str | None = None) -> int:
+    """Run a command; what ends it early becomes one line on stderr and an exit code.
+
+    Args:
+        command: its name.
+        body: parses, works, prints, and gives the exit code.
+        interrupted: what to say after Ctrl-C, when something of the work is kept or not; None lets Python say it.
+    """
+    try:
+        return body()
+    except SystemExit as stop:  # the parser has printed the help or the reason
+        return stop.code if isinstance(stop.code, int) else USAGE
+    except KeyboardInterrupt:
+        if interrupted is None:
+            raise
+        report(command, interrupted)
+        return FOUND_PROBLEMS
+    except Exception as error:
+        message = message_to_user_behind(error)
+        if message is None or os.environ.get("GPUAUG_TRACEBACK") == "1":
+            raise
+        report(command, message)
+        return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS

@@ -9,7 +9,7 @@ import time
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
-from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, UsageError, message_to_user_behind, report
+from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, UsageError, run_command
 
 if TYPE_CHECKING:
     from lightning_gpuaug.sources.records import RecordSource
@@ -130,20 +130,12 @@ def run_index(args: argparse.Namespace) -> IndexResult:
 
 def main(args: list[str]) -> int:
     """Run `gpuaug index` with `args` and return the exit code."""
-    try:
-        options = _parser().parse_args(args)
-        result = run_index(options)
-    except SystemExit as stop:  # argparse has printed the help or the reason
-        return stop.code if isinstance(stop.code, int) else USAGE
-    except KeyboardInterrupt:
-        report("index", "interrupted; files that were done stay indexed")
-        return FOUND_PROBLEMS
-    except Exception as error:
-        message = message_to_user_behind(error)
-        if message is None:
-            raise
-        report("index", message)
-        return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
+    return run_command("index", lambda: _run(args), interrupted="interrupted; files that were done stay indexed")
+
+
+def _run(args: list[str]) -> int:
+    options = _parser().parse_args(args)
+    result = run_index(options)
     if options.json:
         print(json.dumps(asdict(result), indent=2))
     else:

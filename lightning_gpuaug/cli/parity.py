@@ -5,11 +5,10 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, UsageError, message_to_user_behind, report
+from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, UsageError, message_to_user_behind, run_command
 
 if TYPE_CHECKING:
     import numpy as np
@@ -157,23 +156,22 @@ def _tables(op_parities: list[OpParity], recipe_parities: list[RecipeParity]) ->
 
 def main(args: list[str]) -> int:
     """Run `gpuaug parity` with `args` and return the exit code: 1 when something differs more than it should."""
+    return run_command("parity", lambda: _run(args))
+
+
+def _run(args: list[str]) -> int:
+    options = _parser().parse_args(args)
+    for name, least in (("images", 1), ("draws", 2), ("size", 16)):
+        if getattr(options, name) < least:
+            raise UsageError(f"--{name} must be at least {least}, got {getattr(options, name)}")
+    if options.folder is not None and not options.folder.is_dir():
+        raise UsageError(f"no such folder: {options.folder}")
     try:
-        options = _parser().parse_args(args)
-    except SystemExit as stop:  # argparse has printed the help or the reason
-        return stop.code if isinstance(stop.code, int) else USAGE
-    try:
-        for name, least in (("images", 1), ("draws", 2), ("size", 16)):
-            if getattr(options, name) < least:
-                raise UsageError(f"--{name} must be at least {least}, got {getattr(options, name)}")
-        if options.folder is not None and not options.folder.is_dir():
-            raise UsageError(f"no such folder: {options.folder}")
         op_parities, recipe_parities = compare(options)
-    except Exception as error:
-        message = message_to_user_behind(error)
-        if message is None or os.environ.get("GPUAUG_TRACEBACK") == "1":
+    except ValueError as error:
+        if message_to_user_behind(error) is None:
             raise
-        report("parity", message)
-        return USAGE if isinstance(message, ValueError) else FOUND_PROBLEMS
+        raise UsageError(str(error)) from error  # a policy that is none
     if options.json:
         print(json.dumps(as_json(op_parities, recipe_parities), indent=1))
     else:

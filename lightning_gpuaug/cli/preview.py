@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, UsageError, message_to_user_behind, report
+from lightning_gpuaug.cli.errors import OK, UsageError, run_command
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -201,6 +200,10 @@ def write_preview(data: ImageDataModule, indices: list[int], draws: int, path: P
 
 def main(args: list[str]) -> int:
     """Run `gpuaug preview` with `args` and return the exit code."""
+    return run_command("preview", lambda: _run(args))
+
+
+def _run(args: list[str]) -> int:
     from lightning_gpuaug.cli.data_config import data_parser, training_data
 
     parser = data_parser(
@@ -218,26 +221,17 @@ def main(args: list[str]) -> int:
         default=None,
         help="draws of each image: the epochs 0, 1, … (default: 6, or fewer of several views or splits)",
     )
+    config = parser.parse_args(args)
+    for name in ("images", "draws"):
+        if config[name] is not None and config[name] < 1:
+            raise UsageError(f"--{name} must be at least 1, got {config[name]}")
+    data = training_data(parser, config)
+    draws = config.draws or max(1, _DRAWS // _tiles_an_epoch(data.train_recipe))
+    data.setup_for("cpu")
     try:
-        config = parser.parse_args(args)
-        for name in ("images", "draws"):
-            if config[name] is not None and config[name] < 1:
-                raise UsageError(f"--{name} must be at least 1, got {config[name]}")
-        data = training_data(parser, config)
-        draws = config.draws or max(1, _DRAWS // _tiles_an_epoch(data.train_recipe))
-        data.setup_for("cpu")
-        try:
-            indices = _chosen(config.indices, config.images, len(data.train_dataloader().source))
-            write_preview(data, indices, draws, Path(config.out))
-        finally:
-            data.teardown("fit")
-    except SystemExit as stop:  # the parser has said why
-        return stop.code if isinstance(stop.code, int) else USAGE
-    except Exception as error:
-        message = message_to_user_behind(error)
-        if message is None or os.environ.get("GPUAUG_TRACEBACK") == "1":
-            raise
-        report("preview", message)
-        return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
+        indices = _chosen(config.indices, config.images, len(data.train_dataloader().source))
+        write_preview(data, indices, draws, Path(config.out))
+    finally:
+        data.teardown("fit")
     print(f"{len(indices)} images × {draws} draws written to {config.out}")
     return OK

@@ -7,7 +7,7 @@ import json
 import time
 from typing import TYPE_CHECKING
 
-from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, UsageError, message_to_user_behind, report
+from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, UsageError, run_command
 
 if TYPE_CHECKING:
     from lightning_gpuaug.tools.report import ScanReport
@@ -140,24 +140,16 @@ def _print(found: ScanReport, show: int, exclude_list: str | None) -> None:
 
 def main(args: list[str]) -> int:
     """Run `gpuaug scan` with `args` and return the exit code."""
-    try:
-        options = _parser().parse_args(args)
-        for name in ("workers", "max_pixels"):
-            value = getattr(options, name)
-            if value is not None and value < 1:
-                raise UsageError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
-        found = run_scan(options)
-    except SystemExit as stop:  # argparse has printed the help or the reason
-        return stop.code if isinstance(stop.code, int) else USAGE
-    except KeyboardInterrupt:
-        report("scan", "interrupted; nothing was written")
-        return FOUND_PROBLEMS
-    except Exception as error:
-        message = message_to_user_behind(error)
-        if message is None:
-            raise
-        report("scan", message)
-        return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
+    return run_command("scan", lambda: _run(args), interrupted="interrupted; nothing was written")
+
+
+def _run(args: list[str]) -> int:
+    options = _parser().parse_args(args)
+    for name in ("workers", "max_pixels"):
+        value = getattr(options, name)
+        if value is not None and value < 1:
+            raise UsageError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
+    found = run_scan(options)
     if options.json:
         print(json.dumps(found.to_json(), indent=2))
     else:

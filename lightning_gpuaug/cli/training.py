@@ -20,15 +20,7 @@ import lightning_gpuaug.sources  # noqa: F401  (short class names in YAML need t
 from lightning_gpuaug.callbacks import Throughput
 from lightning_gpuaug.classifier import Classifier
 from lightning_gpuaug.cli import strict_yaml
-from lightning_gpuaug.cli.errors import (
-    FOUND_PROBLEMS,
-    OK,
-    USAGE,
-    UsageError,
-    message_to_user_behind,
-    one_line,
-    report,
-)
+from lightning_gpuaug.cli.errors import OK, USAGE, UsageError, message_to_user_behind, one_line, report, run_command
 from lightning_gpuaug.cli.predictions import write_predictions
 from lightning_gpuaug.data import ImageDataModule
 
@@ -245,14 +237,9 @@ def main(args: list[str], run: bool = True) -> Any:
     """Run `args` (the command's name first); see `lightning_gpuaug.cli.main`."""
     if not run:
         return TrainingCLI(args[1:], run=False)
-    try:
-        TrainingCLI(args)
-    except SystemExit as stop:  # the parser has said why
-        return stop.code if isinstance(stop.code, int) else USAGE
-    except Exception as error:
-        message = message_to_user_behind(error)
-        if message is None or os.environ.get("GPUAUG_TRACEBACK") == "1":
-            raise
-        report(args[0], message)
-        return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
+    return run_command(args[0], lambda: _run(args))
+
+
+def _run(args: list[str]) -> int:
+    TrainingCLI(args)
     return OK
