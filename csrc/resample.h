@@ -4,11 +4,23 @@
 // shrinking factor; taps end at the image's border and the weights are normalised to sum to 1.
 #pragma once
 
+#include <type_traits>
+
 #include "pixel.h"
 
 namespace gpuaug {
 
 enum class Interpolation : int { kNearest = 0, kBilinear = 1, kBicubic = 2 };
+
+// Calls body with the interpolation as a constant.
+template <typename Body>
+GPUAUG_HOST_DEVICE void with_interpolation(Interpolation kind, const Body& body) {
+  switch (kind) {
+    case Interpolation::kNearest: body(std::integral_constant<Interpolation, Interpolation::kNearest>{}); break;
+    case Interpolation::kBilinear: body(std::integral_constant<Interpolation, Interpolation::kBilinear>{}); break;
+    default: body(std::integral_constant<Interpolation, Interpolation::kBicubic>{});
+  }
+}
 
 struct Axis {
   int length;       // source pixels

@@ -71,13 +71,4 @@ GPUAUG_HOST_DEVICE bool inside_of_data(int64_t offset, int height, int width, in
   return pixels <= bytes && kChannels * pixels <= bytes - offset;
 }
 
-template <typename Body>
-void dispatch_interpolation(Interpolation kind, const Body& body) {
-  switch (kind) {
-    case Interpolation::kNearest: return body(std::integral_constant<Interpolation, Interpolation::kNearest>{});
-    case Interpolation::kBilinear: return body(std::integral_constant<Interpolation, Interpolation::kBilinear>{});
-    default: return body(std::integral_constant<Interpolation, Interpolation::kBicubic>{});
-  }
-}
-
 }  // namespace gpuaug

@@ -31,16 +31,6 @@ GPUAUG_HOST_DEVICE Filter filter_of(const int32_t* record) {
   return {static_cast<Interpolation>(clamp_int((flags >> kCropFilterShift) & 3, 0, 2)), (flags & kFlagAntialias) != 0};
 }
 
-// Calls body with the interpolation as a constant.
-template <typename Body>
-GPUAUG_HOST_DEVICE void with_interpolation(Interpolation kind, const Body& body) {
-  switch (kind) {
-    case Interpolation::kNearest: body(std::integral_constant<Interpolation, Interpolation::kNearest>{}); break;
-    case Interpolation::kBilinear: body(std::integral_constant<Interpolation, Interpolation::kBilinear>{}); break;
-    default: body(std::integral_constant<Interpolation, Interpolation::kBicubic>{});
-  }
-}
-
 // Most taps of an output position.
 GPUAUG_HOST_DEVICE int most_taps(const Axis& axis) { return static_cast<int>(ceilf(2.0f * axis.support)) + 1; }
 

@@ -57,8 +57,8 @@ Tensor resize_packed(const Tensor& data, const Tensor& offsets, const Tensor& si
                                          interpolation, antialias);
   if (call.out.numel() > 0) {
     dispatch_output_type(dtype, [&](auto zero) {
-      dispatch_interpolation(call.interpolation,
-                             [&](auto kind) { resize_rows<decltype(zero), decltype(kind)::value>(call); });
+      with_interpolation(call.interpolation,
+                         [&](auto kind) { resize_rows<decltype(zero), decltype(kind)::value>(call); });
     });
   }
   return call.out;
