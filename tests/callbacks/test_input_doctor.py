@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
 from types import SimpleNamespace
 from typing import Any
 
@@ -14,39 +13,7 @@ from torch import Tensor
 
 from lightning_gpuaug.callbacks import InputDoctor, Throughput, input_doctor
 from lightning_gpuaug.callbacks.verdict import Knob, Probe
-
-
-class Time:
-    """The host clock's stand-in: time passes when a test says so."""
-
-    now = 0.0
-
-    def mark(self) -> float:
-        return Time.now
-
-    def seconds(self, start: float, end: float) -> float:
-        return end - start
-
-    def done_with(self, mark: float) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass
-
-
-class Loader:
-    """Someone's loader: each batch of 4 takes `wait` seconds."""
-
-    def __init__(self, batches: int, wait: float) -> None:
-        self.batches, self.wait = batches, wait
-
-    def __len__(self) -> int:
-        return self.batches
-
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        for _ in range(self.batches):
-            Time.now += self.wait
-            yield {"x": torch.ones(4, 1)}
+from tests.callbacks.simulated_time import Loader, SimulatedTime
 
 
 class Module(pl.LightningModule):
@@ -57,7 +24,7 @@ class Module(pl.LightningModule):
         self.layer = torch.nn.Linear(1, 1)
 
     def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
-        Time.now += 0.1
+        SimulatedTime.now += 0.1
         return self.layer(batch["x"]).mean()  # type: ignore[no-any-return]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -82,9 +49,9 @@ class Rows(pl.loggers.Logger):
 
 @pytest.fixture(autouse=True)
 def _simulated_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    Time.now = 0.0
-    monkeypatch.setattr(input_doctor, "HostClock", Time)
-    monkeypatch.setattr(input_doctor, "time", SimpleNamespace(perf_counter=lambda: Time.now))
+    SimulatedTime.now = 0.0
+    monkeypatch.setattr(input_doctor, "HostClock", SimulatedTime)
+    monkeypatch.setattr(input_doctor, "time", SimpleNamespace(perf_counter=lambda: SimulatedTime.now))
 
 
 def fit(doctor: InputDoctor, wait: float, batches: int = 60, *others: pl.Callback, **options: Any) -> Rows:
@@ -93,7 +60,7 @@ def fit(doctor: InputDoctor, wait: float, batches: int = 60, *others: pl.Callbac
         accelerator="cpu", devices=1, max_epochs=1, logger=rows, callbacks=[doctor, *others], enable_progress_bar=False,
         enable_checkpointing=False, enable_model_summary=False, **options,
     )  # fmt: skip
-    trainer.fit(Module(), Loader(batches, wait))
+    trainer.fit(Module(), Loader([4] * batches, wait))
     return rows
 
 
@@ -177,19 +144,19 @@ def test_between_check_ups_nothing_is_watched() -> None:
 def test_throughput_leaves_a_check_up_out(order: int, monkeypatch: pytest.MonkeyPatch) -> None:
     from lightning_gpuaug.callbacks import throughput
 
-    monkeypatch.setattr(throughput, "HostClock", Time)
+    monkeypatch.setattr(throughput, "HostClock", SimulatedTime)
 
     class Rest(InputDoctor):
         def _begin(self, *args: Any) -> None:
             super()._begin(*args)
-            Time.now += 1000.0  # laying in, and probing
+            SimulatedTime.now += 1000.0  # laying in, and probing
 
     doctor, counted = Rest(every_n_batches=20, batches=4), Throughput(warmup_batches=0)
     trainer = pl.Trainer(
         accelerator="cpu", devices=1, max_epochs=1, logger=False, callbacks=[doctor, counted][::order],
         enable_progress_bar=False, enable_checkpointing=False, enable_model_summary=False, log_every_n_steps=10,
     )  # fmt: skip
-    trainer.fit(Module(), Loader(40, 0.3))
+    trainer.fit(Module(), Loader([4] * 40, 0.3))
     summary = counted.summary()
     assert summary.images == 160
     assert summary.step_ms == pytest.approx(400.0)

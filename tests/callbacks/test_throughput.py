@@ -18,44 +18,12 @@ from torch import Tensor
 
 from lightning_gpuaug.callbacks import Throughput, throughput
 from lightning_gpuaug.callbacks.fetches import watch_fetches
+from tests.callbacks.simulated_time import Loader, SimulatedTime
 
 pytestmark = [
     # Lightning 2.6 on torch's newest pytree.
     pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated"),
 ]
-
-
-class SimulatedTime:
-    """The host clock's stand-in: time passes when a test says so."""
-
-    now = 0.0
-
-    def mark(self) -> float:
-        return SimulatedTime.now
-
-    def seconds(self, start: float, end: float) -> float:
-        return end - start
-
-    def done_with(self, mark: float) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass
-
-
-class Loader:
-    """Batches of the given sizes; each `next` takes `wait` simulated seconds."""
-
-    def __init__(self, sizes: list[int], wait: float = 0.0) -> None:
-        self.sizes, self.wait = sizes, wait
-
-    def __len__(self) -> int:
-        return len(self.sizes)
-
-    def __iter__(self) -> Iterator[dict[str, Tensor]]:
-        for size in self.sizes:
-            SimulatedTime.now += self.wait
-            yield {"x": torch.ones(size, 1)}
 
 
 class Module(pl.LightningModule):
