@@ -14,11 +14,11 @@ import lightning.pytorch as pl
 import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
-from lightning_gpuaug import cuda_queues, ops, resume
+from lightning_gpuaug import cuda_queues, resume
 from lightning_gpuaug.arguments import instance, one_of, share, whole
 from lightning_gpuaug.bad_images import OnBadImage
 from lightning_gpuaug.devices import torch_device, why_no_cuda
-from lightning_gpuaug.finish import Output
+from lightning_gpuaug.finish import Output, resizes_natively
 from lightning_gpuaug.hw_decoder import best_hw_decoder_load, threads_enough
 from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.pipeline import Decoding, release_memory, require_dali
@@ -393,8 +393,9 @@ class ImageDataModule(pl.LightningDataModule):
         cores = len(os.sched_getaffinity(0)) // place.local_world
         most = threads_enough(place.device.index) if device == "gpu" else 16
         threads = max(1, min(most, cores)) if self.num_threads == "auto" else self.num_threads
+        recipe = self.train_recipe if training else self.eval_recipe
         return Decoding(
-            recipe=self.train_recipe if training else self.eval_recipe,
+            recipe=recipe,
             image_size=self.image_size,
             batch_size=max(2, self._batch_size(stage)),  # batches of one may have to take a second row, see plan.py
             device=device,
@@ -403,12 +404,8 @@ class ImageDataModule(pl.LightningDataModule):
             prefetch=self.prefetch,
             hw_decoder_load=self.hw_decoder_load if self.hw_decoder_load != "auto" else 1.0,
             feed=self._source(stage).feed,
-            packed=training and self._resizes_natively(device, place.device),
+            packed=resizes_natively(recipe, device, place.device),
         )
-
-    def _resizes_natively(self, decodes_on: str, device: torch.device) -> bool:
-        """Whether training windows leave DALI as decoded: always where several views are cut from each."""
-        return bool(self.train_recipe.views) or (decodes_on == "gpu" and ops.backend(device) == "native-cuda")
 
     def _seed(self) -> int:
         return self.seed if self.seed is not None else int(os.environ.get("PL_GLOBAL_SEED", "0"))

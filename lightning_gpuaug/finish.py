@@ -15,7 +15,7 @@ from lightning_gpuaug.pipeline import Decoded, Decoding
 from lightning_gpuaug.plan import Indices
 from lightning_gpuaug.prepare import Prepared
 from lightning_gpuaug.ranges import ranged
-from lightning_gpuaug.recipe import TrainRecipe
+from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
 from lightning_gpuaug.sources import Source
 from lightning_gpuaug.sources.base import Targets
 
@@ -42,6 +42,16 @@ class Output:
     dtype: torch.dtype = torch.float32
     channels_last: bool = True
     indices: bool = False
+
+
+def resizes_natively(recipe: TrainRecipe | EvalRecipe, decodes_on: str, device: torch.device) -> bool:
+    """Whether windows leave DALI as decoded (`Decoding.packed`), for the native ops to resize on `device`.
+
+    Training windows do where the GPU decodes, and always where several views are cut from each.
+    """
+    if not isinstance(recipe, TrainRecipe):
+        return False
+    return bool(recipe.views) or (decodes_on == "gpu" and ops.backend(device) == "native-cuda")
 
 
 class Finisher:
@@ -97,6 +107,14 @@ class Finisher:
         """(N, H, W, 3) uint8 pixels on the output's device as the network's input."""
         out = self._output
         return ops.normalize(pixels, self._mean, self._std, flip=flip, dtype=out.dtype, channels_last=out.channels_last)
+
+    def resized(self, decoded: Decoded, prepared: Prepared) -> torch.Tensor:
+        """The windows of a packed batch, resized and nothing else: uint8 (N, 3, H, W) in channels_last memory."""
+        pixels = decoded.images.to(self._output.device, non_blocking=True)
+        images = self._resized(pixels, prepared, None, torch.uint8, plain=True)
+        if decoded.images.is_cuda:
+            self._lend(decoded)
+        return images
 
     def _augmented(self, pixels: torch.Tensor, prepared: Prepared, params: Params) -> torch.Tensor:
         """Pixels after their samples' programs, as the network's input."""

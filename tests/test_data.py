@@ -180,7 +180,7 @@ def fake_trainer(device: torch.device, rank: int, world: int, devices: int) -> A
 
 def test_the_strategy_says_which_device_and_which_shard(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Global rank 3 of 2 nodes with 2 GPUs each: the node's second GPU, the last of 4 shards, half of the cores."""
-    monkeypatch.setattr("lightning_gpuaug.data.ops.backend", lambda device: "native-cuda")
+    monkeypatch.setattr("lightning_gpuaug.finish.ops.backend", lambda device: "native-cuda")
     monkeypatch.setattr("lightning_gpuaug.data.threads_enough", lambda index: 16)
     monkeypatch.setattr("os.sched_getaffinity", lambda pid: range(12))
     dm = ImageDataModule(train=numbered(tmp_path, 16), image_size=8, batch_size=2, hw_decoder_load=1.0)

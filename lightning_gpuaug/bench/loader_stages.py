@@ -9,22 +9,19 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import os
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
-import numpy as np
 import torch
 
-from lightning_gpuaug import ops
 from lightning_gpuaug.bench.timing import images_per_second
 from lightning_gpuaug.finish import Finisher
 from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.pipeline import Decoded, DecodePipeline, Decoding, path_bytes
 from lightning_gpuaug.prepare import Prepared, Preparer
-from lightning_gpuaug.recipe import TrainRecipe
 from lightning_gpuaug.sources import Source
+from lightning_gpuaug.sources.encoded import fixed_paths
 
 READ, DECODE, RESIZE = "read", "read, decode", "read, decode, resize"
 PREPARE, FINISH = "prepare, alone (host)", "finish, alone"
@@ -82,9 +79,8 @@ class _Stages:
         if not reads_files(self._loader.source):
             raise ValueError("records are read by a reader of their own")
         pipe = _read_pipeline(self._decoding)
-        names = np.array([os.fsencode(path) for path in self._loader.source.paths])
-        width = names.dtype.itemsize + 1  # so that every name ends in a zero
-        paths = itertools.cycle([path_bytes(names[indices].astype(f"S{width}")) for indices in self._indices])
+        names = fixed_paths(self._loader.source.paths)
+        paths = itertools.cycle([path_bytes(names[indices]) for indices in self._indices])
 
         def start() -> None:
             pipe.feed_input("paths", next(paths))
@@ -107,8 +103,11 @@ class _Stages:
         """Of a packed pipeline the native resize, to plain pixels; else DALI's."""
         if not self._decoding.packed:
             return self._pipeline_rate(self._decoding, lambda decoded, batch: None)
-        finisher = _PlainResize(self._decoding)
-        return self._pipeline_rate(self._decoding, finisher)
+        finisher = Finisher(self._loader.source, self._decoding, self._loader.output)
+        try:
+            return self._pipeline_rate(self._decoding, finisher.resized)
+        finally:
+            finisher.close()
 
     def finish(self) -> float:
         """The same decoded batch again and again."""
@@ -142,39 +141,6 @@ class _Stages:
             return self._rate(step)
         finally:
             pipe.close()
-
-
-class _PlainResize:
-    """Windows end to end to uint8 pixels, on the current stream; DALI's memory is kept until that has been read."""
-
-    def __init__(self, decoding: Decoding) -> None:
-        recipe = decoding.recipe
-        self._resample = recipe.resample if isinstance(recipe, TrainRecipe) else recipe
-        self._size = decoding.image_size
-        self._lent: list[tuple[Decoded, torch.cuda.Event | None]] = []
-
-    def __call__(self, decoded: Decoded, batch: Prepared) -> torch.Tensor:
-        pixels, sizes = decoded.images, batch.request.size
-        lengths = sizes.astype(np.int64).prod(axis=1) * 3
-        pixels_of = ops.resize_packed(
-            pixels,
-            torch.from_numpy(np.cumsum(lengths) - lengths).to(pixels.device),
-            torch.from_numpy(sizes).to(pixels.device),
-            (self._size, self._size),
-            dtype=torch.uint8,
-            interpolation=self._resample.interpolation,
-            antialias=self._resample.antialias,
-        )
-        event = None
-        if pixels.is_cuda:
-            event = torch.cuda.Event()  # type: ignore[no-untyped-call]
-            event.record()
-        self._lent.append((decoded, event))
-        if len(self._lent) > 2:
-            _, done = self._lent.pop(0)
-            if done is not None:
-                done.synchronize()
-        return pixels_of
 
 
 def _read_pipeline(decoding: Decoding) -> Any:

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from lightning_gpuaug import ops
 from lightning_gpuaug.callbacks.verdict import CheckUp, Knob, Probe
+from lightning_gpuaug.finish import resizes_natively
 from lightning_gpuaug.hw_decoder import SHARES, has_jpeg_engines
 from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.pipeline import Decoding, release_memory
@@ -87,7 +87,7 @@ def _candidates(decoding: Decoding, loader: Loader, check: CheckUp, cores: int) 
     if more > threads:
         found.append((Knob("num_threads", str(threads), str(more)), dataclasses.replace(decoding, num_threads=more)))
     if decoding.device == "cpu" and loader.output.device.type == "cuda":
-        packed = isinstance(decoding.recipe, TrainRecipe) and ops.backend(loader.output.device) == "native-cuda"
+        packed = resizes_natively(decoding.recipe, "gpu", loader.output.device)
         on_gpu = dataclasses.replace(
             decoding, device="gpu", device_id=loader.output.device.index, hw_decoder_load=1.0, packed=packed
         )
