@@ -7,8 +7,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_gpuaug.cli.bench_output import Lines, add_output_options, at_least, progress_bar
+from lightning_gpuaug.cli.bench_output import Lines, add_output_options, at_least
 from lightning_gpuaug.cli.errors import OK, UsageError, run_command
+from lightning_gpuaug.cli.progress import step_bar
 
 if TYPE_CHECKING:
     from lightning_gpuaug.bench.augment import Bench, Row
@@ -69,7 +70,7 @@ def run(options: argparse.Namespace, say: Lines) -> None:
     say(one_line(facts))
     say(f"\n{title}\n{augment.HEADER}")
     missing: dict[str, str] = {}
-    with progress_bar(3 + len(peers)) as doing:
+    with step_bar(3 + len(peers)) as doing:
         doing("inputs")
         bench = augment.Bench(device, batch, options.size, options.seconds, lambda row: say(str(row)))
         augment.floor(bench)

@@ -7,9 +7,10 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_gpuaug.cli.bench_output import Lines, add_output_options, progress_bar
+from lightning_gpuaug.cli.bench_output import Lines, add_output_options
 from lightning_gpuaug.cli.bench_tune import tuned
 from lightning_gpuaug.cli.errors import OK, UsageError, run_command
+from lightning_gpuaug.cli.progress import step_bar
 
 if TYPE_CHECKING:
     from jsonargparse import Namespace
@@ -134,7 +135,7 @@ def _measure(data: ImageDataModule, config: Namespace, facts: Environment, say: 
     def told(name: str, rate: float) -> None:
         say(f"{name:24} {rate:12,.0f} img/s")
 
-    with progress_bar((1 + len(config.peers) + of_stages) * config.rounds) as doing:
+    with step_bar((1 + len(config.peers) + of_stages) * config.rounds) as doing:
         rates, missing = compare(
             data, config.peers, workers=workers, seconds=config.seconds, rounds=config.rounds, doing=doing, told=told
         )

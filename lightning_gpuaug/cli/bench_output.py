@@ -1,22 +1,13 @@
-"""What the benchmark commands share: their output options, and showing what is being measured."""
+"""What the benchmark commands share: their output options and documents."""
 
 from __future__ import annotations
 
 import argparse
 import json
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any
 
 STDOUT = "-"
-
-
-class Progress(Protocol):
-    """Tells the reader what is going on."""
-
-    def __call__(self, doing: str) -> None:
-        """Begin the next step, called `doing`."""
 
 
 def add_output_options(parser: argparse.ArgumentParser) -> None:
@@ -62,28 +53,3 @@ class Lines:
 
             write_json(found, self._json_to)
             self(f"wrote {self._json_to}")
-
-
-@contextmanager
-def progress_bar(steps: int) -> Iterator[Progress]:
-    """A bar on stderr while it is a terminal, gone at the end.
-
-    Args:
-        steps: how many there will be.
-    """
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, TextColumn, TimeElapsedColumn
-    from rich.progress import Progress as Bar
-
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    console = Console(stderr=True)
-    with Bar(*columns, console=console, transient=True, disable=not console.is_terminal) as bar:
-        task = bar.add_task("starting", total=steps)
-        begun = 0
-
-        def step(doing: str) -> None:
-            nonlocal begun
-            bar.update(task, description=doing, completed=begun)
-            begun += 1
-
-        yield step

@@ -8,8 +8,9 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_gpuaug.cli.bench_output import Lines, Progress, progress_bar
+from lightning_gpuaug.cli.bench_output import Lines
 from lightning_gpuaug.cli.errors import UsageError
+from lightning_gpuaug.cli.progress import Progress, step_bar
 
 if TYPE_CHECKING:
     import torch
@@ -60,7 +61,7 @@ def tuned(
     hardware = device.type == "cuda" and has_jpeg_decoder(torch.cuda.get_device_capability(device))
     values = tune.axes(start, device.type == "cuda", hardware, len(os.sched_getaffinity(0)))
     seconds = min(config.seconds, config.budget / 20)
-    with progress_bar(sum(map(len, values.values())) + 2 * _TURNS) as doing:
+    with step_bar(sum(map(len, values.values())) + 2 * _TURNS) as doing:
 
         def measure(tried: Settings) -> float:
             doing(_words(tried, values))

@@ -9,8 +9,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_gpuaug.cli.bench_output import at_least, progress_bar
-from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, USAGE, report
+from lightning_gpuaug.cli.bench_output import at_least
+from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, UsageError, run_command
+from lightning_gpuaug.cli.progress import step_bar
 
 if TYPE_CHECKING:
     from lightning_gpuaug.bench.environment import Environment
@@ -67,16 +68,16 @@ def _environment() -> Environment | None:
 
 def main(args: list[str]) -> int:
     """Run `gpuaug doctor` with `args` and return the exit code."""
-    try:
-        options = _parser().parse_args(args)
-    except SystemExit as stop:  # argparse has printed the help or the reason
-        return stop.code if isinstance(stop.code, int) else USAGE
+    return run_command("doctor", lambda: _run(args))
+
+
+def _run(args: list[str]) -> int:
+    options = _parser().parse_args(args)
     if options.path is not None and not options.path.is_dir():
-        report("doctor", f"--path must be a folder of images, got {options.path}")
-        return USAGE
+        raise UsageError(f"--path must be a folder of images, got {options.path}")
     from lightning_gpuaug.doctor.report import examine, verdict
 
-    with progress_bar(6) as doing:
+    with step_bar(6) as doing:
         findings = list(examine(options.path, options.seconds, doing))
     word = verdict(findings)
     if options.json:
