@@ -41,6 +41,7 @@ from benchmarks.report import publish
 from lightning_gpuaug import ops
 from lightning_gpuaug.bench.timing import images_per_second
 from lightning_gpuaug.sources import Source
+from lightning_gpuaug.tools.tfrecord_file import masked_crcs, record_of
 from tests import record_files
 
 FORMATS = ("folder", "tfrecord", "webdataset", "recordio", "lmdb", "numpy", "examples")
@@ -50,20 +51,12 @@ SHARDS = 4
 # ---- packing -----------------------------------------------------------------------------------------------------
 
 
-def masked_crc(data: bytes) -> bytes:
-    content = torch.frombuffer(bytearray(data), dtype=torch.uint8)
-    crc = int(ops.crc32c(content, torch.tensor([0]), torch.tensor([len(data)]))[0])
-    return (((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
-
-
 def tfrecord(path: Path, samples: Sequence[tuple[str, int]]) -> None:
     with open(path, "wb") as file, open(path.with_suffix(".idx"), "w") as idx:
         for name, label in samples:
-            features: dict[str, Any] = {"image/encoded": Path(name).read_bytes(), "image/class/label": label}
-            data = record_files.example(features)
-            length = len(data).to_bytes(8, "little")
-            idx.write(f"{file.tell()} {len(data) + 16}\n")
-            file.write(length + masked_crc(length) + data + masked_crc(data))
+            record = record_of({"image/encoded": Path(name).read_bytes(), "image/class/label": label})
+            idx.write(f"{file.tell()} {len(record)}\n")
+            file.write(record)
 
 
 def webdataset(path: Path, samples: Sequence[tuple[str, int]]) -> None:
@@ -218,7 +211,7 @@ def write_tiny(folder: Path, count: int, shards: int = 64) -> None:
     row = record_files.example({"image/class/label": 128, "image/encoded": file.getvalue()})
     at = row.index(record_files.varint(128), row.index(b"image/class/label") + 17)
     length = len(row).to_bytes(8, "little")
-    head = length + masked_crc(length)
+    head = length + masked_crcs(length)[0].to_bytes(4, "little")
     for k in range(shards):
         rows = count * (k + 1) // shards - count * k // shards
         table = np.tile(np.frombuffer(head + row + bytes(4), dtype=np.uint8), (rows, 1))

@@ -31,7 +31,7 @@ def record_of(features: dict[str, Feature]) -> bytes:
     )
     payload = _field(1, entries)
     length = struct.pack("<Q", len(payload))
-    of_length, of_payload = _masked_crcs(length, payload)
+    of_length, of_payload = masked_crcs(length, payload)
     return b"".join((length, struct.pack("<I", of_length), payload, struct.pack("<I", of_payload)))
 
 
@@ -52,12 +52,12 @@ def read_records(file: BinaryIO, name: str) -> Iterator[dict[str, Feature]]:
             raise TFRecordError(f"{where} is cut")
         (size,) = struct.unpack_from("<Q", head)
         (of_length,) = struct.unpack_from("<I", head, 8)
-        if _masked_crcs(head[:8])[0] != of_length:
+        if masked_crcs(head[:8])[0] != of_length:
             raise TFRecordError(f"{where} has a wrong checksum of its length")
         payload, tail = file.read(size), file.read(4)
         if len(payload) < size or len(tail) < 4:
             raise TFRecordError(f"{where} is cut")
-        if _masked_crcs(payload)[0] != struct.unpack("<I", tail)[0]:
+        if masked_crcs(payload)[0] != struct.unpack("<I", tail)[0]:
             raise TFRecordError(f"{where} has a wrong checksum")
         try:
             yield _features(payload)
@@ -122,7 +122,7 @@ def _signed(value: int) -> int:
     return value - 2**64 if value >= 2**63 else value
 
 
-def _masked_crcs(*parts: bytes) -> list[int]:
+def masked_crcs(*parts: bytes) -> list[int]:
     """Checksum of each part, masked as the format asks (a checksum of bytes that hold checksums is a weak one)."""
     lengths = torch.tensor([len(part) for part in parts], dtype=torch.int64)
     data = torch.frombuffer(bytearray(b"".join(parts)), dtype=torch.uint8)
