@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from array import array
 from collections import deque
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, NamedTuple, Protocol, TypeVar
 
@@ -21,7 +22,10 @@ class Clock(Protocol[Mark]):
         """A mark at this point of the work. Must not wait for anything."""
 
     def seconds(self, start: Mark, end: Mark) -> float | None:
-        """Seconds between two marks, or None while `end` has not been reached. Must not wait for anything."""
+        """Seconds between two marks, or None if `end` had not been reached at the last look. Must not wait."""
+
+    def look(self, newest_first: Iterable[Mark]) -> None:
+        """Find out which marks have been reached: all that were made before the first of these that has."""
 
     def done_with(self, mark: Mark) -> None:
         """Nobody will ask for this mark any more."""
@@ -179,6 +183,7 @@ class ThroughputCounter(Generic[Mark]):
             return self._measured
         before = self._measured
         images, steps, total, waited, host_waited = 0, 0, 0.0, 0.0, 0.0
+        self._clock.look(batch.end for batch in reversed(self._pending))
         while self._pending:
             batch = self._pending[0]
             since = batch.asked if batch.previous_end is None else batch.previous_end

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import torch
 from torch import Tensor
@@ -15,6 +15,9 @@ class SimulatedTime:
 
     def mark(self) -> float:
         return SimulatedTime.now
+
+    def look(self, newest_first: Iterable[float]) -> None:
+        pass
 
     def seconds(self, start: float, end: float) -> float:
         return end - start

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import pytest
@@ -22,6 +23,9 @@ class HandClock:
     def mark(self) -> float:
         return self.now
 
+    def look(self, newest_first: Iterable[float]) -> None:
+        pass
+
     def seconds(self, start: float, end: float) -> float:
         return end - start
 
@@ -38,6 +42,7 @@ class LateClock:
     def __init__(self) -> None:
         self.host = 0.0
         self.busy_until = 0.0
+        self.seen = -1.0
 
     def launch(self, seconds: float) -> None:
         self.busy_until = max(self.busy_until, self.host) + seconds
@@ -46,14 +51,17 @@ class LateClock:
         self.busy_until = max(self.busy_until, self.host)
         return self.busy_until
 
+    def look(self, newest_first: Iterable[float]) -> None:
+        self.seen = max(self.seen, next((mark for mark in newest_first if mark <= self.host), -1.0))
+
     def seconds(self, start: float, end: float) -> float | None:
-        return end - start if end <= self.host else None
+        return end - start if end <= self.seen else None
 
     def done_with(self, mark: float) -> None:
         pass
 
     def finish(self) -> None:
-        self.host = max(self.host, self.busy_until)
+        self.host = self.seen = max(self.host, self.busy_until)
 
 
 def batch(counter: ThroughputCounter[float], clock: HandClock, wait: float, work: float, rows: int = 1) -> None:
