@@ -54,6 +54,7 @@ def load(work: Callable[[], object], pause: float = 0.0) -> Iterator[None]:
     ending = threading.Event()
 
     def loop() -> None:
+        torch.cuda.synchronize()  # a thread begins without a context, of which cuBLAS warns
         while not ending.is_set():
             work()
             torch.cuda.synchronize()
