@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 from numpy.typing import NDArray
-from torch.utils.dlpack import from_dlpack
+from torch.utils.dlpack import from_dlpack, to_dlpack  # type: ignore[attr-defined]
 
 from lightning_gpuaug.ranges import ranged
 from lightning_gpuaug.recipe import EvalRecipe, Interpolation, TrainRecipe
@@ -224,14 +224,16 @@ def _tensors(encoded: Encoded) -> list[Any]:
     """The images as DALI tensors on the same memory, which each of them keeps alive."""
     from nvidia.dali.tensors import TensorCPU
 
-    parts = [encoded.data[a : a + n] for a, n in zip(encoded.start.tolist(), encoded.length.tolist(), strict=True)]
+    # What lies before, in and behind each image, in one call: one a tensor would cost a millisecond of Python a batch.
+    ends = np.stack([encoded.start, encoded.start + encoded.length], axis=1).reshape(-1)
+    parts = list(torch.split(encoded.data, np.diff(ends, prepend=0, append=len(encoded.data)).tolist())[1::2])
     if encoded.sizes is not None:
         shapes = encoded.sizes.tolist()
         parts = [
             part.view(h, w, 3) if len(part) else part.new_empty((0, 0, 3))
             for part, (h, w) in zip(parts, shapes, strict=True)
         ]
-    return [TensorCPU(part.__dlpack__()) for part in parts]
+    return [TensorCPU(to_dlpack(part)) for part in parts]
 
 
 def _build(decoding: Decoding) -> Any:

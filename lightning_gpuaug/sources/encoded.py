@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
@@ -113,18 +113,29 @@ class Background:
     def __init__(self) -> None:
         self._pool: ThreadPoolExecutor | None = None
 
-    @property
-    def pool(self) -> ThreadPoolExecutor:
-        """The threads."""
+    def submit(self, pinned: bool, read: Callable[..., Encoded], *args: object) -> Future[Encoded]:
+        """Call `read` with `args` in a thread, if `pinned` under the caller's CUDA device, as its memory will be."""
         if self._pool is None:
             self._pool = ThreadPoolExecutor(BATCHES, thread_name_prefix="gpuaug-read")
-        return self._pool
+        return self._pool.submit(_under_this_device(read) if pinned else read, *args)
 
     def close(self) -> None:
         """Stop them."""
         if self._pool is not None:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
+
+
+def _under_this_device(read: Callable[..., Encoded]) -> Callable[..., Encoded]:
+    import torch
+
+    device = torch.cuda.current_device()
+
+    def call(*args: object) -> Encoded:
+        with torch.cuda.device(device):
+            return read(*args)
+
+    return call
 
 
 class RangeReader:
@@ -145,16 +156,16 @@ class RangeReader:
 
     def begin(self, indices: Indices, pinned: bool) -> Future[Encoded]:
         """Begin to read; see `Reader`."""
-        length = self._ranges.length[indices]
-        # Here and not in the pool: page-locked memory is asked for under the caller's CUDA device.
-        return self._background.pool.submit(self._read, indices, new_buffer(int(length.sum()), pinned), length)
+        return self._background.submit(pinned, self._read, indices, pinned)
 
     def close(self) -> None:
         """Stop the threads."""
         self._background.close()
 
-    def _read(self, indices: Indices, data: torch.Tensor, length: npt.NDArray[np.int64]) -> Encoded:
+    def _read(self, indices: Indices, pinned: bool) -> Encoded:
         ranges = self._ranges
+        length = ranges.length[indices]
+        data = new_buffer(int(length.sum()), pinned)
         files, file = np.unique(ranges.file[indices], return_inverse=True)
         ranges.check(files)
         start, got = read_into(data, ranges.paths[files], file.reshape(-1), ranges.offset[indices], length)

@@ -295,7 +295,7 @@ class ExampleReader:
         parts = [
             self._workers.submit(fetch, chosen[at : at + portion].tolist()) for at in range(0, len(chosen), portion)
         ]
-        return self._background.pool.submit(self._gather, indices, parts, pinned)
+        return self._background.submit(pinned, self._gather, indices, parts, pinned)
 
     def close(self) -> None:
         """Stop the workers."""

@@ -58,7 +58,7 @@ class NumpyReader:
 
     def begin(self, indices: Indices, pinned: bool) -> Future[Encoded]:
         """Begin to read the pixels of samples."""
-        return self._background.pool.submit(self._read, indices, pinned)
+        return self._background.submit(pinned, self._read, indices, pinned)
 
     def close(self) -> None:
         """Stop the threads."""
