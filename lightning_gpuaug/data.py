@@ -15,6 +15,7 @@ import torch
 from lightning.pytorch.trainer.states import TrainerFn
 
 from lightning_gpuaug import cuda_queues, resume
+from lightning_gpuaug.announce import AnnounceBackward
 from lightning_gpuaug.arguments import instance, one_of, share, whole
 from lightning_gpuaug.bad_images import OnBadImage
 from lightning_gpuaug.devices import torch_device, why_no_cuda
@@ -238,8 +239,11 @@ class ImageDataModule(pl.LightningDataModule):
             self._forget_training()
             self._fitting = trainer
             callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-            callbacks[:] = [c for c in callbacks if not isinstance(c, resume.ContinueEpoch)]
-            callbacks.append(resume.ContinueEpoch(self._resumed_place))
+            callbacks[:] = [c for c in callbacks if not isinstance(c, resume.ContinueEpoch | AnnounceBackward)]
+            callbacks += [
+                resume.ContinueEpoch(self._resumed_place),
+                AnnounceBackward(lambda: self._loaders.get("train")),
+            ]
             if "val" not in self._given and type(self).val_dataloader is ImageDataModule.val_dataloader:
                 # How Lightning tells that there is no validation; it would warn of an empty loader.
                 vars(self)["val_dataloader"] = super().val_dataloader

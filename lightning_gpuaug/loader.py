@@ -25,6 +25,7 @@ from lightning_gpuaug.recipe import EvalRecipe
 from lightning_gpuaug.sources import Source
 from lightning_gpuaug.sources.encoded import Encoded
 from lightning_gpuaug.timings import Timings
+from lightning_gpuaug.turns import Turns
 
 _MADE_AHEAD = 2
 """Batches that the worker finishes ahead. It shares Python with the training loop, and is now late, now early."""
@@ -110,6 +111,8 @@ class Loader:
         self.bad = BadImages(on_bad_image, exactly_once=isinstance(decoding.recipe, EvalRecipe))
         self.place = Place(0, 0)
         """Where the batch after the last one handed over is."""
+        self.turns = Turns()
+        """When the worker may use Python, for a training loop that says so."""
         self.timings = Timings()
         """What making batches has cost so far; replaced as a whole after each."""
         self._locate = locate
@@ -182,6 +185,7 @@ class Loader:
         place = self.place
         if self._pending and self._pending[0][0] != place:
             self._settle()
+        self.turns.hurry()
         for i in range(count):
             if place.step >= len(self):
                 return i
@@ -259,7 +263,11 @@ class Loader:
                 return self._make(place).batch
             self._pending.append((place, self._submit(place)))
         self._stocked = max(0, self._stocked - 1)
-        finished = self._pending.popleft()[1].result()
+        made = self._pending.popleft()[1]
+        if not made.done():
+            self.turns.hurry()
+        finished = made.result()
+        self.turns.work()
         while self._ahead and not self._stocked and len(self._pending) < _MADE_AHEAD:
             following = self._wrap((self._pending[-1][0] if self._pending else place).next())
             self._pending.append((following, self._submit(following)))
@@ -281,6 +289,7 @@ class Loader:
     def _settle(self) -> None:
         """Let the worker finish what nobody wants; what goes wrong with it goes wrong again in its place."""
         self._stocked = 0
+        self.turns.hurry()
         while self._pending:
             with contextlib.suppress(Exception):
                 self._pending.popleft()[1].result()
@@ -303,6 +312,8 @@ class Loader:
 
     def _make(self, place: Place) -> _Finished:
         """The finished batch of a place."""
+        if self._ahead:
+            self.turns.wait()
         if self.output.device.type != "cuda":
             return _Finished(self._make_here(place), None)
         with torch.cuda.device(self.output.device):

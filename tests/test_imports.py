@@ -16,12 +16,12 @@ NAME = PACKAGE.name
 LEVELS = {
     "cli": 6,
     "bench": 5, "doctor": 5,
-    "data": 4, "resume": 4, "classifier": 4, "callbacks": 4,
+    "data": 4, "resume": 4, "announce": 4, "classifier": 4, "callbacks": 4,
     "tools": 4,
     "loader": 3, "augment": 3, "bad_images": 3, "finish": 3, "hw_decoder": 3, "prepare": 3,
     "compat": 3,
     "pipeline": 2, "ops": 2, "plan": 2, "sources": 2, "grid": 2,
-    "recipe": 1, "ranges": 1, "timings": 1, "cuda_queues": 1, "arguments": 1, "devices": 1,
+    "recipe": 1, "ranges": 1, "timings": 1, "turns": 1, "cuda_queues": 1, "arguments": 1, "devices": 1,
 }  # fmt: skip
 # `bench` measures beside others, and imports them in functions alone (tests/bench/test_loader_bench.py).
 DOORS = {"nvidia.dali": {"pipeline", "bench"}, "timm": {"classifier", "bench"}, "torchmetrics": {"classifier"}}
