@@ -1,4 +1,4 @@
-// Counter-based random numbers, the same on the host, on the device and in lightning_gpuaug/augment/draw.py.
+// Counter-based random numbers, the same on the host and on the device.
 #pragma once
 
 #include "record.h"

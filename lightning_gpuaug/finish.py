@@ -5,9 +5,11 @@ from __future__ import annotations
 import weakref
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from lightning_gpuaug import ops
 from lightning_gpuaug.augment.params import Params
@@ -23,6 +25,8 @@ Images = torch.Tensor | list[torch.Tensor]
 """(N, 3, H, W), or with views one such batch a view."""
 Batch = tuple[Images, torch.Tensor]
 
+_ALIGNED = 16
+"""Bytes; where arrays begin that travel together."""
 _MAX_LENT = 8
 """Batches that the host may run ahead of the GPU, each of which holds decoded pixels."""
 
@@ -91,16 +95,15 @@ class Finisher:
         elif prepared.params is not None:
             images = self._augmented(pixels, prepared, prepared.params)
         else:
-            flip = None if prepared.flip is None else self._to_device(torch.from_numpy(prepared.flip))
             if self._decoding.packed:
-                images = self._resized(pixels, prepared, flip, self._output.dtype)
+                images = self._resized(pixels, prepared, prepared.flip, self._output.dtype)
             else:
-                images = self.images(pixels, flip)
+                images = self.images(pixels, None if prepared.flip is None else self._to_device(prepared.flip)[0])
         if decoded.images.is_cuda:
             self._lend(decoded)
         targets = self.targets(indices, prepared.targets)
         if prepared.params is not None and prepared.params.share is not None:
-            targets = self._mixed(targets, self._to_device(torch.from_numpy(prepared.params.share)))
+            targets = self._mixed(targets, self._to_device(prepared.params.share)[0])
         return images, targets
 
     def images(self, pixels: torch.Tensor, flip: torch.Tensor | None = None) -> torch.Tensor:
@@ -125,7 +128,7 @@ class Finisher:
         normalize, out = self._decoding.recipe.normalize, self._output
         return ops.augment(
             pixels,
-            self._to_device(torch.from_numpy(params.records)),
+            self._to_device(params.records)[0],
             normalize.mean if normalize is not None else None,
             normalize.std if normalize is not None else None,
             dtype=out.dtype,
@@ -136,14 +139,14 @@ class Finisher:
     def _views(self, pixels: torch.Tensor, prepared: Prepared) -> list[torch.Tensor]:
         """Every view of a batch: its window of the decoded one, resized, then its program."""
         normalize, out = self._decoding.recipe.normalize, self._output
-        offsets, sizes = self._layout(prepared)
+        offsets, sizes = self._to_device(*_layout(prepared))
         images: list[torch.Tensor] = []
         for kind in prepared.views:
             of_kind = ops.augment_packed(
                 pixels,
                 offsets.repeat(kind.count),
                 sizes.repeat(kind.count, 1),
-                self._to_device(torch.from_numpy(kind.params.records)),
+                self._to_device(kind.params.records)[0],
                 (kind.image_size, kind.image_size),
                 normalize.mean if normalize is not None else None,
                 normalize.std if normalize is not None else None,
@@ -172,7 +175,7 @@ class Finisher:
         self,
         pixels: torch.Tensor,
         prepared: Prepared,
-        flip: torch.Tensor | None,
+        flip: NDArray[np.bool_] | None,
         dtype: torch.dtype,
         plain: bool = False,
     ) -> torch.Tensor:
@@ -180,7 +183,7 @@ class Finisher:
         recipe, out = self._decoding.recipe, self._output
         size = prepared.request.image_size or self._decoding.image_size
         resample = recipe.resample if isinstance(recipe, TrainRecipe) else recipe
-        offsets, sizes = self._layout(prepared)
+        offsets, sizes, *mirrored = self._to_device(*_layout(prepared), *([] if flip is None else [flip]))
         return ops.resize_packed(
             pixels,
             offsets,
@@ -188,19 +191,12 @@ class Finisher:
             (size, size),
             self._mean,
             self._std,
-            flip=flip,
+            flip=mirrored[0] if mirrored else None,
             dtype=dtype,
             channels_last=plain or out.channels_last,
             interpolation=resample.interpolation,
             antialias=resample.antialias,
         )
-
-    def _layout(self, prepared: Prepared) -> tuple[torch.Tensor, torch.Tensor]:
-        """Where each window begins in a packed batch, (N,) int64, and its height and width, (N, 2) int32."""
-        sizes = prepared.request.size
-        lengths = sizes.astype(np.int64).prod(axis=1) * 3
-        offsets = np.cumsum(lengths) - lengths
-        return self._to_device(torch.from_numpy(offsets)), self._to_device(torch.from_numpy(sizes))
 
     def targets(self, indices: Indices, read: Targets | None = None) -> torch.Tensor:
         """Targets of samples (or their indices, for prediction) on the output's device, once a split.
@@ -210,16 +206,26 @@ class Finisher:
             read: their targets, where they were read with the images.
         """
         values = indices if self._output.indices else self._source.targets[indices] if read is None else read
-        return self._to_device(torch.from_numpy(np.concatenate([np.array(values)] * self._splits)))
+        return self._to_device(np.concatenate([np.array(values)] * self._splits))[0]
 
     def close(self) -> None:
         """Wait until nothing reads DALI's memory any more, and let it go."""
         _give_back(self._lent)
 
-    def _to_device(self, values: torch.Tensor) -> torch.Tensor:
+    def _to_device(self, *arrays: NDArray[Any]) -> list[torch.Tensor]:
+        """The arrays on the output's device, in one copy: each costs the host as much as a kernel's launch."""
+        tensors = [torch.from_numpy(array) for array in arrays]
         if self._output.device.type != "cuda":
-            return values.to(self._output.device)
-        return values.pin_memory().to(self._output.device, non_blocking=True)
+            return [tensor.to(self._output.device) for tensor in tensors]
+        begin = np.cumsum([0, *(-(-array.nbytes // _ALIGNED) * _ALIGNED for array in arrays)]).tolist()
+        pinned = torch.empty(begin[-1], dtype=torch.uint8, pin_memory=True)
+        for tensor, at, array in zip(tensors, begin, arrays, strict=False):
+            pinned[at : at + array.nbytes].view(tensor.dtype).view(tensor.shape).copy_(tensor)
+        there = pinned.to(self._output.device, non_blocking=True)
+        return [
+            there[at : at + array.nbytes].view(tensor.dtype).view(tensor.shape)
+            for tensor, at, array in zip(tensors, begin, arrays, strict=False)
+        ]
 
     def _lend(self, decoded: Decoded) -> None:
         """Keep DALI's memory until the kernel that reads it, just queued, has run."""
@@ -230,6 +236,13 @@ class Finisher:
             self._lent[0][0].synchronize()
         while self._lent and self._lent[0][0].query():  # type: ignore[no-untyped-call]
             self._lent.popleft()
+
+
+def _layout(prepared: Prepared) -> tuple[NDArray[np.int64], NDArray[np.int32]]:
+    """Where each window begins in a packed batch, (N,), and its height and width, (N, 2)."""
+    sizes = prepared.request.size
+    lengths = sizes.astype(np.int64).prod(axis=1) * 3
+    return np.cumsum(lengths) - lengths, sizes
 
 
 def _give_back(lent: deque[tuple[torch.cuda.Event, Decoded]]) -> None:

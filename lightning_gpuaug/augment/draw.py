@@ -11,8 +11,10 @@ import math
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
+from lightning_gpuaug import ops
 from lightning_gpuaug.recipe import TrainRecipe
 
 CROP_ATTEMPTS = 10
@@ -22,29 +24,8 @@ FLIP_SLOT = CROP_ATTEMPTS
 _SLOTS = CROP_ATTEMPTS + 1
 
 
-def philox4x32(key: tuple[int, int], counter: NDArray[np.uint32]) -> NDArray[np.uint32]:
-    """Philox4x32-10, a counter-based generator (Salmon et al., "Parallel random numbers: as easy as 1, 2, 3", 2011).
-
-    Args:
-        key: two 32-bit words.
-        counter: (..., 4) uint32.
-
-    Returns:
-        (..., 4) uint32, independent uniform words for every distinct (key, counter).
-    """
-    c0, c1, c2, c3 = (counter[..., i].astype(np.uint64) for i in range(4))
-    k0, k1 = key
-    mask, shift = np.uint64(0xFFFFFFFF), np.uint64(32)
-    for _ in range(10):
-        p0, p1 = c0 * np.uint64(0xD2511F53), c2 * np.uint64(0xCD9E8D57)
-        c0, c1 = (p1 >> shift) ^ c1 ^ np.uint64(k0), p1 & mask
-        c2, c3 = (p0 >> shift) ^ c3 ^ np.uint64(k1), p0 & mask
-        k0, k1 = (k0 + 0x9E3779B9) & 0xFFFFFFFF, (k1 + 0xBB67AE85) & 0xFFFFFFFF
-    return np.stack([c0, c1, c2, c3], axis=-1).astype(np.uint32)
-
-
 def uniforms(indices: NDArray[np.int64], epoch: int, seed: int, slots: int | NDArray[np.int64]) -> NDArray[np.float64]:
-    """Uniform numbers in [0, 1) on a grid of 2**-24, keyed by (seed, epoch, index, slot).
+    """Uniform numbers in [0, 1) on a grid of 2**-24, keyed by (seed, epoch, index, slot); see `ops.uniforms`.
 
     Args:
         indices: (N,) sample indices.
@@ -57,13 +38,13 @@ def uniforms(indices: NDArray[np.int64], epoch: int, seed: int, slots: int | NDA
         (N, S, 4) float64.
     """
     wanted = np.arange(slots) if isinstance(slots, int) else slots
-    counter = np.zeros((len(indices), len(wanted), 4), dtype=np.uint32)
-    wide = indices.astype(np.uint64)
-    counter[..., 0] = (wide & np.uint64(0xFFFFFFFF)).astype(np.uint32)[:, None]
-    counter[..., 1] = (wide >> np.uint64(32)).astype(np.uint32)[:, None]
-    counter[..., 2] = wanted.astype(np.uint32)
-    words = philox4x32((seed & 0xFFFFFFFF, epoch & 0xFFFFFFFF), counter)
-    return (words >> np.uint32(8)).astype(np.float64) * 2.0**-24
+    drawn = ops.uniforms(_tensor(indices), _tensor(wanted), epoch=epoch, seed=seed)
+    numbers: NDArray[np.float64] = drawn.numpy()
+    return numbers
+
+
+def _tensor(values: NDArray[np.integer]) -> torch.Tensor:
+    return torch.from_numpy(np.require(values, np.int64, ["C", "W"]))
 
 
 @dataclass(frozen=True)

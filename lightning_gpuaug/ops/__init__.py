@@ -35,6 +35,7 @@ from lightning_gpuaug.ops._single import (
     solarize,
     solarize_add,
 )
+from lightning_gpuaug.ops._uniforms import uniforms
 from lightning_gpuaug.ops._warp import warp
 from lightning_gpuaug.ops.matrices import affine_from_points
 
@@ -81,5 +82,6 @@ __all__ = [
     "transform_boxes",
     "transform_masks",
     "transform_points",
+    "uniforms",
     "warp",
 ]

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_gpuaug.ops import _register_augment, _register_records, reference
+from lightning_gpuaug.ops import _register_augment, _register_records, _uniforms, reference
 from lightning_gpuaug.ops._checks import check_normalize_tensors
 from lightning_gpuaug.ops._load import NATIVE, native_required, require_ops
 
@@ -23,6 +23,7 @@ SCHEMAS = {
     "image_sizes": "image_sizes(Tensor paths, bool exif_orientation=False, int threads=1) -> Tensor",
     **_register_augment.SCHEMAS,
     **_register_records.SCHEMAS,
+    **_uniforms.SCHEMAS,
 }
 
 _warning_lock = threading.Lock()
@@ -129,6 +130,7 @@ def _register() -> torch.library.Library:
     torch.library.register_fake(f"{NAMESPACE}::image_sizes", _image_sizes_fake, lib=library)
     _register_augment.register(library, note_fallback)
     _register_records.register(library)
+    _uniforms.register(library)
     return library
 
 

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+import torch
 
-from lightning_gpuaug import RandomResizedCrop, TrainRecipe
-from lightning_gpuaug.augment.draw import draw, philox4x32, uniforms
+from lightning_gpuaug import RandomResizedCrop, TrainRecipe, ops
+from lightning_gpuaug.augment.draw import draw, uniforms
 from lightning_gpuaug.augment.window import random_window
+from lightning_gpuaug.ops._uniforms import plain_uniforms
+from tests.philox import philox4x32
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,33 @@ from lightning_gpuaug.augment.window import random_window
 def test_philox_known_answers(key: tuple[int, int], counter: list[int], expected: list[int]) -> None:
     """The vectors of the paper's own library, Random123."""
     assert philox4x32(key, np.array(counter, dtype=np.uint32)).tolist() == expected
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["native", "plain"])
+def test_uniforms_are_philoxs_upper_bits(plain: bool) -> None:
+    keys = np.array([0, 1, 2**32 - 1, 2**32, 2**62 + 12345, -1])
+    slots = np.array([0, 7, 2**32 - 1])
+    for seed, epoch in ((0, 0), (2**32 - 1, 3), (5, 2**31)):
+        tensors = torch.from_numpy(keys), torch.from_numpy(slots)
+        got = plain_uniforms(*tensors, epoch, seed) if plain else ops.uniforms(*tensors, epoch=epoch, seed=seed)
+        wide = keys.astype(np.uint64)
+        parts = np.broadcast_arrays((wide & np.uint64(2**32 - 1))[:, None], (wide >> np.uint64(32))[:, None], slots, 0)
+        words = philox4x32((seed, epoch), np.stack(parts, -1).astype(np.uint32))
+        assert got.dtype == torch.float64
+        assert (got.numpy() * 2.0**24).tolist() == (words >> 8).tolist()
+
+
+def test_uniforms_takes_int64_in_rows() -> None:
+    row = torch.arange(3)
+    torch.library.opcheck(torch.ops.lightning_gpuaug.uniforms.default, (row, row, 1, 2))
+    assert ops.uniforms(row[:0], row, epoch=0, seed=0).shape == (0, 3, 4)
+    assert torch.equal(
+        ops.uniforms(row, torch.arange(6)[::2], epoch=0, seed=0), ops.uniforms(row, 2 * row, epoch=0, seed=0)
+    )
+    with pytest.raises(ValueError, match=r"slots must be int64 on the CPU, got torch\.int32"):
+        ops.uniforms(row, row.int(), epoch=0, seed=0)
+    with pytest.raises(RuntimeError, match="keys must have one dimension"):
+        ops.uniforms(row[None], row, epoch=0, seed=0)
 
 
 def test_draws_depend_on_the_key_alone() -> None:

@@ -11,11 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from lightning_gpuaug import ops
-from lightning_gpuaug.augment.draw import philox4x32
 from lightning_gpuaug.ops import record as rec
 from lightning_gpuaug.ops import reference_augment
 from lightning_gpuaug.ops.record import Flag, Op, Opcode, Word
 from tests.ops.programs import random_records, records, set_floats
+from tests.philox import philox4x32
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)
 DTYPES = (torch.float32, torch.float16, torch.bfloat16, torch.uint8)
