@@ -57,8 +57,7 @@ installed: $(VENV)/.packages $(if $(filter 0,$(GPUAUG_NATIVE)),,$(VENV)/.native)
 $(VENV)/.torch: pyproject.toml
 	@echo "setting up $(VENV): a few minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
-	$(PIP) "scikit-build-core>=0.11" "cmake>=3.26" "ninja>=1.11"
+	$(PIP) --upgrade pip "scikit-build-core>=0.11" "cmake>=3.26" "ninja>=1.11"
 	$(PIP) --no-deps "torch>=2.11"
 	touch $@
 
