@@ -8,7 +8,7 @@ SHELL := /bin/bash
 .SHELLFLAGS := -euo pipefail -c
 .DELETE_ON_ERROR:
 MAKEFLAGS += --no-builtin-rules
-.PHONY: demo test lint bench clean setup
+.PHONY: demo test lint bench clean setup installed
 
 PYTHON ?= $(or $(shell command -v python3.11),python3)
 DALI ?= cuda120
@@ -47,16 +47,30 @@ bench: setup
 	if [ -n "$(TRAIN)" ]; then $(BIN)/python -m benchmarks.training --train "$(TRAIN)"; \
 	else echo "benchmarks/training.py needs images: make bench TRAIN=/data/train"; fi
 
-setup: $(VENV)/.ready
+# torch's headers come first; from then on the libraries compile while pip installs the rest. GPUAUG_NATIVE=0: no libraries.
+setup:
+	@$(MAKE) --no-print-directory --jobs=2 installed
 
-# The build uses the environment's own torch headers and tools (no isolation), so those come first. It works in build/
-# and leaves the libraries in lightning_gpuaug/_native.
-$(VENV)/.ready: pyproject.toml $(NATIVE_SOURCES)
+installed: $(VENV)/.packages $(if $(filter 0,$(GPUAUG_NATIVE)),,$(VENV)/.native)
+	@:
+
+$(VENV)/.torch: pyproject.toml
 	@echo "setting up $(VENV): a few minutes the first time"
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(PIP) --upgrade pip
-	$(PIP) "scikit-build-core>=0.11" "cmake>=3.26" "ninja>=1.11" "torch>=2.11"
-	PATH="$(abspath $(BIN)):$$PATH" $(PIP) --no-build-isolation -C editable.mode=redirect --editable ".[$(DALI),dev]"
+	$(PIP) --upgrade pip "scikit-build-core>=0.11" "cmake>=3.26" "ninja>=1.11"
+	$(PIP) --no-deps "torch>=2.11"
+	touch $@
+
+$(VENV)/.packages: $(VENV)/.torch
+	GPUAUG_NATIVE=0 $(PIP) --no-build-isolation -C editable.mode=redirect --editable ".[$(DALI),dev]"
+	touch $@
+
+# Leaves the libraries in lightning_gpuaug/_native. A job a core, and neither more (pip works beside it) nor fewer (MAKEFLAGS: this
+# make has two).
+$(VENV)/.native: $(VENV)/.torch $(NATIVE_SOURCES)
+	PATH="$(abspath $(BIN)):$$PATH" cmake -S csrc -B build/native -G Ninja --log-level=NOTICE \
+	  -DPython_EXECUTABLE="$(abspath $(BIN)/python)"
+	MAKEFLAGS= $(BIN)/cmake --build build/native --parallel $$(nproc)
 	touch $@
 
 clean:

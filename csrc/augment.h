@@ -72,11 +72,4 @@ inline AugmentCall prepare_augment(const char* op, const Tensor& x, const Tensor
           torch::stable::contiguous(x), torch::stable::contiguous(params), static_cast<int>(chains)};
 }
 
-// The source image of a dense batch's sample, with the record's flips.
-GPUAUG_HOST_DEVICE Image batch_image(const uint8_t* x, const int32_t* record, int64_t sample, int height, int width) {
-  const int32_t flags = has_version(record) ? record[kWordFlags] : 0;
-  return {x + sample * kChannels * static_cast<int64_t>(height) * width, height, width,
-          (flags & kFlagFlipHorizontal) != 0, (flags & kFlagFlipVertical) != 0};
-}
-
 }  // namespace gpuaug

@@ -8,20 +8,14 @@
 
 #include <cstdint>
 #include <sstream>
-#include <stdexcept>
 #include <string>
+
+#include "fail.h"
 
 namespace gpuaug {
 
 using torch::headeronly::ScalarType;
 using torch::stable::Tensor;
-
-template <typename... Parts>
-[[noreturn]] void fail(const Parts&... parts) {
-  std::ostringstream line;
-  (line << ... << parts);
-  throw std::runtime_error(line.str());
-}
 
 inline std::string dtype_name(ScalarType type) {
   switch (type) {

@@ -20,6 +20,13 @@ struct Image {
   }
 };
 
+// The source image of a dense batch's sample, with the record's flips.
+GPUAUG_HOST_DEVICE Image batch_image(const uint8_t* x, const int32_t* record, int64_t sample, int height, int width) {
+  const int32_t flags = has_version(record) ? record[kWordFlags] : 0;
+  return {x + sample * kChannels * static_cast<int64_t>(height) * width, height, width,
+          (flags & kFlagFlipHorizontal) != 0, (flags & kFlagFlipVertical) != 0};
+}
+
 struct Warp {
   float m[8];  // destination to source, row by row; m[6], m[7] are 0 unless perspective
   bool perspective;

@@ -4,9 +4,6 @@
 // switches implicit contraction off), and every narrowing rounds to nearest, ties to even.
 #pragma once
 
-#include <torch/headeronly/util/BFloat16.h>
-#include <torch/headeronly/util/Half.h>
-
 #include <cmath>
 #include <cstdint>
 

@@ -7,30 +7,9 @@
 #include <vector>
 
 #include "augment.h"
+#include "images.h"
 
 namespace gpuaug {
-
-struct RaggedImage {
-  const uint8_t* data;
-  int height, width;
-};
-
-// One buffer; image i begins at offsets[i] and has sizes[2 i] rows and sizes[2 i + 1] columns. What does not lie in the
-// buffer is an empty image.
-struct PackedImages {
-  const uint8_t* data;
-  const int64_t* offsets;
-  const int32_t* sizes;
-  int64_t bytes;
-
-  GPUAUG_HOST_DEVICE RaggedImage at(int64_t i) const {
-    const int64_t offset = offsets[i];
-    const int height = sizes[2 * i], width = sizes[2 * i + 1];
-    const bool fits = height > 0 && width > 0 && height <= kLongestSide && width <= kLongestSide && offset >= 0 &&
-                      offset <= bytes && int64_t{3} * height * width <= bytes - offset;
-    return fits ? RaggedImage{data + offset, height, width} : RaggedImage{data, 0, 0};
-  }
-};
 
 struct RaggedCall {
   Tensor data, offsets, sizes, params;

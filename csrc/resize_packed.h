@@ -1,6 +1,7 @@
 // resize_packed: what the CPU and the CUDA op share on the host: checks, contiguous inputs, output allocation.
 #pragma once
 
+#include "images.h"
 #include "normalize.h"
 #include "resample.h"
 
@@ -61,14 +62,6 @@ inline PackedCall prepare_packed(const Tensor& data, const Tensor& offsets, cons
   return {dense, torch::stable::contiguous(offsets), torch::stable::contiguous(sizes), dense_flip, out, samples,
           dense.numel(), static_cast<int>(height), static_cast<int>(width), affine,
           static_cast<Interpolation>(interpolation), antialias, channels_last};
-}
-
-// Whether an image lies inside of the data. One that does not is never read; its output is 0.
-GPUAUG_HOST_DEVICE bool inside_of_data(int64_t offset, int height, int width, int64_t bytes) {
-  if (height < 1 || width < 1 || offset < 0) return false;
-  // height * width < 2**62, and three times as much is not computed unless it is small enough.
-  const int64_t pixels = static_cast<int64_t>(height) * width;
-  return pixels <= bytes && kChannels * pixels <= bytes - offset;
 }
 
 }  // namespace gpuaug

@@ -5,12 +5,25 @@
 
 #include <cmath>
 #include <cstdint>
+#include <type_traits>
 
 #include "pixel.h"
 
 namespace gpuaug {
 
 enum class Interpolation : int64_t { kNearest = 0, kBilinear = 1, kBicubic = 2 };
+
+// Calls body with the interpolation as a compile-time constant.
+template <typename Body>
+void dispatch_interpolation(Interpolation interpolation, const Body& body) {
+  switch (interpolation) {
+    case Interpolation::kNearest:
+      return body(std::integral_constant<Interpolation, Interpolation::kNearest>{});
+    case Interpolation::kBicubic:
+      return body(std::integral_constant<Interpolation, Interpolation::kBicubic>{});
+    default: return body(std::integral_constant<Interpolation, Interpolation::kBilinear>{});
+  }
+}
 
 enum class Border : int64_t {
   kConstant = 0,    // taps outside are the fill colour

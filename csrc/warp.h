@@ -5,29 +5,11 @@
 #include <vector>
 
 #include "layout.h"
-#include "sample.h"
+#include "warp_shape.h"
 
 namespace gpuaug {
 
-constexpr int kMostFills = 32;
-
-struct Strides {
-  int64_t n, c, y, x;
-};
-
 inline Strides strides_of(const Tensor& t) { return {t.stride(0), t.stride(1), t.stride(2), t.stride(3)}; }
-
-struct WarpShape {
-  int64_t samples, channels;
-  int32_t out_h, out_w;
-  SamplingRule rule;
-  int32_t matrix_size;  // 6 or 9 numbers a sample
-  Strides in, out;      // of the source and of the result, or of their gradients
-  float fill[kMostFills];
-  bool one_fill;
-
-  GPUAUG_HOST_DEVICE float fill_of(int64_t channel) const { return fill[one_fill ? 0 : channel]; }
-};
 
 inline void check_warp(const char* name, const Tensor& x, const Tensor& matrix, int64_t out_h, int64_t out_w,
                        int64_t interpolation, int64_t border) {
@@ -113,18 +95,6 @@ inline WarpBackwardCall prepare_warp_backward(const Tensor& grad, const Tensor& 
                 {},
                 true};
   return call;
-}
-
-// Calls body with the interpolation as a compile-time constant.
-template <typename Body>
-void dispatch_interpolation(Interpolation interpolation, const Body& body) {
-  switch (interpolation) {
-    case Interpolation::kNearest:
-      return body(std::integral_constant<Interpolation, Interpolation::kNearest>{});
-    case Interpolation::kBicubic:
-      return body(std::integral_constant<Interpolation, Interpolation::kBicubic>{});
-    default: return body(std::integral_constant<Interpolation, Interpolation::kBilinear>{});
-  }
 }
 
 }  // namespace gpuaug

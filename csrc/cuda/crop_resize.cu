@@ -1,8 +1,7 @@
-// Crop and resize of ragged images on CUDA, as their records say (resize.cuh): to uint8 pixels for the programs, or, where
-// no record has a program or a mix, straight to the result.
-#include <torch/csrc/stable/library.h>
+// The kernel of crop and resize: ragged images as their records say (resize.cuh).
+#include <algorithm>
 
-#include "../ragged.h"
+#include "crop_resize_kernels.h"
 #include "resize.cuh"
 
 namespace gpuaug {
@@ -86,6 +85,12 @@ __global__ void __launch_bounds__(kResizeThreads, 4)
   }
 }
 
+template <typename Images>
+RecordLaunch<Images> record_launch(const CropLaunch& launch, const Images& images) {
+  return {images,        launch.records,       launch.samples, launch.height, launch.width,
+          launch.finish, launch.channels_last, launch.affine,  launch.unit};
+}
+
 template <typename T, typename Images>
 void start(const char* op, const RecordLaunch<Images>& launch, T* out, cudaStream_t stream) {
   resize_windows<T, Images><<<resize_grid(launch.height, launch.width, launch.samples), dim3(kColumns, kRowGroups), 0,
@@ -93,107 +98,26 @@ void start(const char* op, const RecordLaunch<Images>& launch, T* out, cudaStrea
   check_launch(op);
 }
 
-// Calls body(launch, first sample) for as many images at a time as fit a launch.
-template <typename Body>
-void for_parts_of_list(const std::vector<Tensor>& images, RecordLaunch<ListImages> launch, const int32_t* records,
-                       const Body& body) {
-  const int64_t samples = static_cast<int64_t>(images.size());
-  for (int64_t begin = 0; begin < samples; begin += kListImages) {
-    launch.samples = std::min<int64_t>(kListImages, samples - begin);
-    launch.records = records + begin * kRecordWords;
-    for (int64_t i = 0; i < kListImages; ++i) {
-      launch.images.image[i] = ragged_image(images[begin + std::min(i, launch.samples - 1)]);
-    }
-    body(launch, begin);
+}  // namespace
+
+void launch_crop(const CropLaunch& launch, const PackedImages& images, cudaStream_t stream) {
+  dispatch_element(launch.type, [&](auto zero) {
+    start(launch.op, record_launch(launch, PackedDeviceImages{images}), static_cast<decltype(zero)*>(launch.out), stream);
+  });
+}
+
+// As many images at a time as fit a kernel's arguments.
+void launch_crop(const CropLaunch& launch, const RaggedImage* images, cudaStream_t stream) {
+  RecordLaunch<ListImages> part = record_launch(launch, ListImages{});
+  for (int64_t begin = 0; begin < launch.samples; begin += kListImages) {
+    part.samples = std::min<int64_t>(kListImages, launch.samples - begin);
+    part.records = launch.records + begin * kRecordWords;
+    for (int64_t i = 0; i < kListImages; ++i) part.images.image[i] = images[begin + std::min(i, part.samples - 1)];
+    dispatch_element(launch.type, [&](auto zero) {
+      using T = decltype(zero);
+      start(launch.op, part, static_cast<T*>(launch.out) + begin * kChannels * launch.height * launch.width, stream);
+    });
   }
 }
 
-// uint8 pixels, for the programs.
-
-constexpr ChannelAffine kIdentity = {{1, 1, 1}, {0, 0, 0}};
-
-Tensor new_pixels(const Tensor& like, int64_t samples, int64_t out_h, int64_t out_w) {
-  return torch::stable::empty({samples, out_h, out_w, kChannels}, ScalarType::Byte, std::nullopt, like.device());
-}
-
-template <typename Images>
-RecordLaunch<Images> pixel_launch(const Images& images, const int32_t* records, int64_t samples, int64_t out_h, int64_t out_w) {
-  return {images, records, samples, static_cast<int>(out_h), static_cast<int>(out_w), false, true, kIdentity, kIdentity};
-}
-
-Tensor crop_resize_packed(const Tensor& data, const Tensor& offsets, const Tensor& sizes, const Tensor& params,
-                          int64_t out_h, int64_t out_w) {
-  constexpr const char* op = "crop_resize_packed";
-  const torch::stable::accelerator::DeviceGuard guard(data.get_device_index());
-  const RaggedCall call = prepare_ragged(op, data, offsets, sizes, params, out_h, out_w);
-  Tensor out = new_pixels(data, call.samples, out_h, out_w);
-  if (out.numel() == 0) return out;
-  const auto launch = pixel_launch(PackedDeviceImages{call.images()}, call.params.const_data_ptr<int32_t>(), call.samples,
-                                   out_h, out_w);
-  start(op, launch, out.mutable_data_ptr<uint8_t>(), current_stream(data));
-  return out;
-}
-
-Tensor crop_resize_list(std::vector<Tensor> images, const Tensor& params, int64_t out_h, int64_t out_w) {
-  constexpr const char* op = "crop_resize_list";
-  const torch::stable::accelerator::DeviceGuard guard(params.get_device_index());
-  const std::vector<Tensor> dense = prepare_list(op, images, params, out_h, out_w);
-  const Tensor records = torch::stable::contiguous(params);
-  Tensor out = new_pixels(params, params.size(0), out_h, out_w);
-  for_parts_of_list(dense, pixel_launch(ListImages{}, nullptr, 0, out_h, out_w), records.const_data_ptr<int32_t>(),
-                    [&](const RecordLaunch<ListImages>& launch, int64_t begin) {
-                      start(op, launch, out.mutable_data_ptr<uint8_t>() + begin * out_h * out_w * kChannels,
-                            current_stream(params));
-                    });
-  return out;
-}
-
-// The result itself.
-
-template <typename Images>
-RecordLaunch<Images> finishing_launch(const Images& images, const FinishCall& call, const int32_t* records) {
-  return {images, records, call.samples, call.height, call.width, true, call.channels_last, call.affine, call.unit};
-}
-
-Tensor crop_finish_packed(const Tensor& data, const Tensor& offsets, const Tensor& sizes, const Tensor& params,
-                          int64_t out_h, int64_t out_w, std::vector<double> mean, std::vector<double> std, ScalarType dtype,
-                          bool channels_last) {
-  constexpr const char* op = "crop_finish_packed";
-  const torch::stable::accelerator::DeviceGuard guard(data.get_device_index());
-  const RaggedCall call = prepare_ragged(op, data, offsets, sizes, params, out_h, out_w);
-  const FinishCall finish = prepare_finish(op, data, call.samples, out_h, out_w, mean, std, dtype, channels_last);
-  if (finish.out.numel() == 0) return finish.out;
-  const auto launch = finishing_launch(PackedDeviceImages{call.images()}, finish, call.params.const_data_ptr<int32_t>());
-  dispatch_output_type(dtype, [&](auto zero) {
-    start(op, launch, static_cast<decltype(zero)*>(finish.out.mutable_data_ptr()), current_stream(data));
-  });
-  return finish.out;
-}
-
-Tensor crop_finish_list(std::vector<Tensor> images, const Tensor& params, int64_t out_h, int64_t out_w,
-                        std::vector<double> mean, std::vector<double> std, ScalarType dtype, bool channels_last) {
-  constexpr const char* op = "crop_finish_list";
-  const torch::stable::accelerator::DeviceGuard guard(params.get_device_index());
-  const std::vector<Tensor> dense = prepare_list(op, images, params, out_h, out_w);
-  const FinishCall finish = prepare_finish(op, params, params.size(0), out_h, out_w, mean, std, dtype, channels_last);
-  const Tensor records = torch::stable::contiguous(params);
-  dispatch_output_type(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    for_parts_of_list(dense, finishing_launch(ListImages{}, finish, nullptr), records.const_data_ptr<int32_t>(),
-                      [&](const RecordLaunch<ListImages>& launch, int64_t begin) {
-                        start(op, launch, static_cast<T*>(finish.out.mutable_data_ptr()) + begin * kChannels * out_h * out_w,
-                              current_stream(params));
-                      });
-  });
-  return finish.out;
-}
-
-}  // namespace
 }  // namespace gpuaug
-
-STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CUDA, m) {
-  m.impl("crop_resize_packed", TORCH_BOX(&gpuaug::crop_resize_packed));
-  m.impl("crop_resize_list", TORCH_BOX(&gpuaug::crop_resize_list));
-  m.impl("crop_finish_packed", TORCH_BOX(&gpuaug::crop_finish_packed));
-  m.impl("crop_finish_list", TORCH_BOX(&gpuaug::crop_finish_list));
-}

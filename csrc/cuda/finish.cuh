@@ -5,7 +5,8 @@
 // sample evaluates its partner as well.
 #pragma once
 
-#include "../augment.h"
+#include "../finish.h"
+#include "../geometry.h"
 #include "bytes.cuh"
 #include "launch.h"
 

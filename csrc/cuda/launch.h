@@ -1,21 +1,13 @@
-// What every CUDA op needs around a kernel launch.
+// What every kernel and its launch need.
 #pragma once
 
 #include <cuda_runtime.h>
-#include <torch/csrc/inductor/aoti_torch/c/shim.h>
-#include <torch/csrc/stable/accelerator.h>
-#include <torch/csrc/stable/macros.h>
-#include <torch/csrc/stable/tensor.h>
 
-#include "../check.h"
+#include <cstdint>
+
+#include "../fail.h"
 
 namespace gpuaug {
-
-inline cudaStream_t current_stream(const Tensor& t) {
-  void* stream = nullptr;
-  STABLE_TORCH_ERROR_CODE_CHECK(aoti_torch_get_current_cuda_stream(t.get_device_index(), &stream));
-  return static_cast<cudaStream_t>(stream);
-}
 
 inline void check_launch(const char* op) {
   const cudaError_t error = cudaGetLastError();
@@ -28,6 +20,11 @@ inline void check_launch(const char* op) {
          minor, "; rebuild with GPUAUG_CUDA_ARCHS=", major, minor);
   }
   if (error != cudaSuccess) fail(op, ": CUDA kernel launch failed: ", cudaGetErrorString(error));
+}
+
+inline unsigned checked_blocks(const char* op, int64_t blocks) {
+  if (blocks > INT32_MAX) fail(op, ": x has too many samples for one call: ", blocks, " blocks");
+  return static_cast<unsigned>(blocks);
 }
 
 // What launch bounds may ask for: blocks of `threads` at once on a multiprocessor, of which compute capability 7.5 holds

@@ -5,12 +5,10 @@
 // next to a kept better one falls, and a box without an undecided better neighbour stays; rounds are as many as the longest
 // chain of overlaps. Which of the 512 overlap is computed beforehand for all blocks at once. Memory is 64 bytes a box and
 // a few arrays; the sequence of launches depends on sizes alone, so it can be captured in a CUDA graph.
-#include <torch/csrc/stable/library.h>
-
 #include <algorithm>
 
-#include "../nms.h"
 #include "launch.h"
+#include "nms_kernels.h"
 
 namespace gpuaug {
 namespace {
@@ -200,23 +198,33 @@ __global__ void __launch_bounds__(kBlock) settle_block(Work work, int32_t block)
   }
 }
 
-// Parts of one allocation, each aligned to 256 bytes.
-class Scratch {
- public:
-  template <typename T>
-  int64_t add(int64_t values) {
-    const int64_t at = bytes_;
-    bytes_ += (values * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
-    return at;
+// Where the parts of the scratch memory begin, each aligned to 256 bytes.
+struct Layout {
+  int64_t padded, most_kept;
+  int64_t state, box, kept_box, better, box_class, kept_class;
+  int64_t bytes = 0;
+
+  explicit Layout(const NmsLaunch& launch)
+      : padded((launch.count + kBlock - 1) / kBlock * kBlock), most_kept(std::min(launch.count, launch.max_out)) {
+    state = add<State>(1);
+    box = add<float4>(padded);
+    kept_box = add<float4>(most_kept);
+    better = add<uint32_t>(kWords * padded);
+    box_class = add<int64_t>(launch.classes ? padded : 0);
+    kept_class = add<int64_t>(launch.classes ? most_kept : 0);
   }
-  int64_t bytes() const { return bytes_; }
 
  private:
-  int64_t bytes_ = 0;
+  template <typename T>
+  int64_t add(int64_t values) {
+    const int64_t at = bytes;
+    bytes += (values * static_cast<int64_t>(sizeof(T)) + 255) / 256 * 256;
+    return at;
+  }
 };
 
 template <bool kClasses>
-void launch(const Work& work, cudaStream_t stream) {
+void settle_all(const Work& work, cudaStream_t stream) {
   const int32_t blocks = work.padded / kBlock;
   find_overlaps<kClasses><<<dim3(blocks, kWords), kBlock, 0, stream>>>(work);
   check_launch("nms");
@@ -228,48 +236,32 @@ void launch(const Work& work, cudaStream_t stream) {
   check_launch("nms");
 }
 
-std::tuple<Tensor, Tensor> nms_padded(const Tensor& boxes, const Tensor& scores, std::optional<Tensor> classes,
-                                      double iou_threshold, int64_t max_out) {
-  const torch::stable::accelerator::DeviceGuard guard(boxes.get_device_index());
-  const NmsCall call = prepare_nms(boxes, scores, classes, iou_threshold, max_out);
-  const cudaStream_t stream = current_stream(boxes);
-  const int64_t padded = (call.count + kBlock - 1) / kBlock * kBlock;
-  const int64_t most_kept = std::min(call.count, max_out);
-  Scratch layout;
-  const int64_t state = layout.add<State>(1);
-  const int64_t box = layout.add<float4>(padded);
-  const int64_t kept_box = layout.add<float4>(most_kept);
-  const int64_t better = layout.add<uint32_t>(kWords * padded);
-  const int64_t box_class = layout.add<int64_t>(classes ? padded : 0);
-  const int64_t kept_class = layout.add<int64_t>(classes ? most_kept : 0);
-  const std::array<int64_t, 1> bytes{layout.bytes()};
-  const Tensor scratch = torch::stable::empty({bytes.data(), 1}, ScalarType::Byte, std::nullopt, boxes.device());
-  uint8_t* base = scratch.mutable_data_ptr<uint8_t>();
-  if (max_out > INT32_MAX - 1024) fail("nms: max_out must be below 2**31 - 1024 on CUDA, got ", max_out);
+}  // namespace
 
-  const Work work{reinterpret_cast<State*>(base + state),
-                  reinterpret_cast<float4*>(base + box),
-                  classes ? reinterpret_cast<int64_t*>(base + box_class) : nullptr,
-                  reinterpret_cast<float4*>(base + kept_box),
-                  classes ? reinterpret_cast<int64_t*>(base + kept_class) : nullptr,
-                  reinterpret_cast<uint32_t*>(base + better),
-                  call.order.const_data_ptr<int64_t>(),
-                  call.indices.mutable_data_ptr<int64_t>(),
-                  call.kept.mutable_data_ptr<int64_t>(),
-                  static_cast<int32_t>(call.count),
-                  static_cast<int32_t>(padded),
-                  static_cast<int32_t>(max_out),
-                  call.threshold};
+int64_t nms_scratch_bytes(const NmsLaunch& launch) { return Layout(launch).bytes; }
+
+void launch_nms(const NmsLaunch& launch, uint8_t* scratch, cudaStream_t stream) {
+  const Layout at(launch);
+  const bool classes = launch.classes != nullptr;
+  const Work work{reinterpret_cast<State*>(scratch + at.state),
+                  reinterpret_cast<float4*>(scratch + at.box),
+                  classes ? reinterpret_cast<int64_t*>(scratch + at.box_class) : nullptr,
+                  reinterpret_cast<float4*>(scratch + at.kept_box),
+                  classes ? reinterpret_cast<int64_t*>(scratch + at.kept_class) : nullptr,
+                  reinterpret_cast<uint32_t*>(scratch + at.better),
+                  launch.order,
+                  launch.indices,
+                  launch.kept,
+                  static_cast<int32_t>(launch.count),
+                  static_cast<int32_t>(at.padded),
+                  static_cast<int32_t>(launch.max_out),
+                  launch.threshold};
   if (cudaMemsetAsync(work.state, 0, sizeof(State), stream) != cudaSuccess) check_launch("nms");
-  const unsigned gather_blocks = static_cast<unsigned>(std::max<int64_t>(1, (std::max(call.count, max_out) + 255) / 256));
-  gather<<<gather_blocks, 256, 0, stream>>>(work, call.boxes.const_data_ptr<float>(), call.scores.const_data_ptr<float>(),
-                                            classes ? call.classes->const_data_ptr<int64_t>() : nullptr);
+  const int64_t threads = std::max(launch.count, launch.max_out);
+  const unsigned gather_blocks = static_cast<unsigned>(std::max<int64_t>(1, (threads + 255) / 256));
+  gather<<<gather_blocks, 256, 0, stream>>>(work, launch.boxes, launch.scores, launch.classes);
   check_launch("nms");
-  if (call.count > 0) classes ? launch<true>(work, stream) : launch<false>(work, stream);
-  return {call.indices, call.kept};
+  if (launch.count > 0) classes ? settle_all<true>(work, stream) : settle_all<false>(work, stream);
 }
 
-}  // namespace
 }  // namespace gpuaug
-
-STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CUDA, m) { m.impl("nms_padded", TORCH_BOX(&gpuaug::nms_padded)); }

@@ -4,11 +4,9 @@
 // contiguous run. Input bytes come through aligned words and are shifted (any address), mirrored (flip) and
 // de-interleaved (planar output) in registers. Pieces that straddle rows of a flipped image, and tiles at the ends of
 // the batch, where whole words could lie outside the input, are gathered byte by byte instead.
-#include <torch/csrc/stable/library.h>
-
-#include "../normalize.h"
 #include "bytes.cuh"
 #include "launch.h"
+#include "normalize_kernels.h"
 
 namespace gpuaug {
 namespace {
@@ -267,33 +265,25 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-struct Launch {
-  const NormalizeCall& call;
-  cudaStream_t stream;
-  ByteRange in;
-  const bool* flip;
-
-  template <typename T>
-  T* out() const {
-    return static_cast<T*>(call.out.mutable_data_ptr());
-  }
-};
-
 unsigned blocks(int64_t positions, int64_t tile) {
   const int64_t count = (positions + tile - 1) / tile;
   if (count > INT32_MAX) fail("normalize: x has too many values for one call: ", positions);
   return static_cast<unsigned>(count);
 }
 
+ByteRange input_of(const NormalizeLaunch& launch) {
+  return {launch.x, launch.x + kChannels * launch.samples * launch.height * launch.width};
+}
+
 template <typename T>
-void launch_interleaved(const Launch& launch) {
+void launch_interleaved(const NormalizeLaunch& launch, cudaStream_t stream) {
   using Tile = Interleaved<T, false>;
-  const Extent extent(launch.call.samples, launch.call.height, kChannels * launch.call.width);
+  const Extent extent(launch.samples, launch.height, kChannels * launch.width);
   const unsigned grid = blocks(extent.total, Tile::kTile);
   const auto start = [&](auto kernel) {
-    kernel<<<grid, kThreads, 0, launch.stream>>>(launch.in, launch.flip, launch.out<T>(), extent, launch.call.affine);
+    kernel<<<grid, kThreads, 0, stream>>>(input_of(launch), launch.flip, static_cast<T*>(launch.out), extent, launch.affine);
   };
-  if (reinterpret_cast<uintptr_t>(launch.in.begin) % Tile::kValues == 0) {
+  if (reinterpret_cast<uintptr_t>(launch.x) % Tile::kValues == 0) {
     start(normalize_interleaved<T, true>);
   } else {
     start(normalize_interleaved<T, false>);
@@ -301,51 +291,38 @@ void launch_interleaved(const Launch& launch) {
 }
 
 template <typename T, int kPixels>
-void launch_planar_pieces(const Launch& launch) {
-  const Extent extent(launch.call.samples, launch.call.height, launch.call.width);
+void launch_planar_pieces(const NormalizeLaunch& launch, cudaStream_t stream) {
+  const Extent extent(launch.samples, launch.height, launch.width);
   const unsigned grid = blocks(extent.total, Planar<T, kPixels>::kTile);
-  normalize_planar<T, kPixels>
-      <<<grid, kThreads, 0, launch.stream>>>(launch.in, launch.flip, launch.out<T>(), extent, launch.call.affine);
+  normalize_planar<T, kPixels><<<grid, kThreads, 0, stream>>>(input_of(launch), launch.flip, static_cast<T*>(launch.out),
+                                                              extent, launch.affine);
 }
 
 template <typename T>
-void launch_planar(const Launch& launch) {
+void launch_planar(const NormalizeLaunch& launch, cudaStream_t stream) {
   constexpr int kWidest = 16 / sizeof(T);
-  const int64_t plane = launch.call.height * launch.call.width;
+  const int64_t plane = launch.height * launch.width;
   if (plane % kWidest == 0) {
-    launch_planar_pieces<T, kWidest>(launch);
+    launch_planar_pieces<T, kWidest>(launch, stream);
   } else if (plane % 4 == 0) {
-    launch_planar_pieces<T, 4>(launch);
+    launch_planar_pieces<T, 4>(launch, stream);
   } else {
-    launch_planar_pieces<T, 1>(launch);
+    launch_planar_pieces<T, 1>(launch, stream);
   }
-}
-
-Tensor normalize(const Tensor& x, std::vector<double> mean, std::vector<double> std, std::optional<Tensor> flip,
-                 ScalarType dtype, bool channels_last) {
-  const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
-  const NormalizeCall call = prepare_normalize(x, mean, std, flip, dtype, channels_last);
-  if (call.out.numel() == 0) return call.out;
-  constexpr int64_t kMostPixels = int64_t{1} << 29;  // positions in a sample and a tile are 32-bit
-  if (call.height > kMostPixels / call.width) {
-    fail("normalize: x must have at most 2**29 pixels a sample on CUDA, got ", shape_name(x));
-  }
-  const uint8_t* in = call.x.const_data_ptr<uint8_t>();
-  const Launch launch{
-      call, current_stream(x), {in, in + call.x.numel()}, call.flip ? call.flip->const_data_ptr<bool>() : nullptr};
-  dispatch_output_type(dtype, [&](auto zero) {
-    using T = decltype(zero);
-    if (call.channels_last) {
-      launch_interleaved<T>(launch);
-    } else {
-      launch_planar<T>(launch);
-    }
-  });
-  check_launch("normalize");
-  return call.out;
 }
 
 }  // namespace
-}  // namespace gpuaug
 
-STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CUDA, m) { m.impl("normalize", TORCH_BOX(&gpuaug::normalize)); }
+void launch_normalize(const NormalizeLaunch& launch, cudaStream_t stream) {
+  dispatch_element(launch.type, [&](auto zero) {
+    using T = decltype(zero);
+    if (launch.channels_last) {
+      launch_interleaved<T>(launch, stream);
+    } else {
+      launch_planar<T>(launch, stream);
+    }
+  });
+  check_launch("normalize");
+}
+
+}  // namespace gpuaug

@@ -8,7 +8,6 @@
 // whatever records its tensor then holds.
 #pragma once
 
-#include "../augment.h"
 #include "filter.cuh"
 #include "gather.cuh"
 #include "launch.h"

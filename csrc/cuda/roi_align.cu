@@ -4,12 +4,8 @@
 // independent loads are under way. channels_last: a thread makes one bin of 16 bytes of channels, neighbouring threads
 // neighbouring channels, so every load of a warp is one contiguous run. Nothing is copied to another layout.
 // A region that is not finite or names no image gives NaN: an exception would need a wait for the device.
-#include <torch/csrc/stable/library.h>
-
-#include <algorithm>
-
-#include "../roi_align.h"
 #include "launch.h"
+#include "roi_align_kernels.h"
 
 namespace gpuaug {
 namespace {
@@ -241,83 +237,58 @@ unsigned grid_of_planes(Shape& shape) {
 
 unsigned grid_of_packs(Shape& shape, int count) { return grid_for(shape, shape.bins(), shape.channels / count); }
 
-bool can_pack(const Tensor& t, int64_t channels, int count) {
-  return channels % count == 0 && reinterpret_cast<uintptr_t>(t.const_data_ptr()) % (count * t.element_size()) == 0;
+// Packs of `bytes` bytes, `count` channels each.
+bool can_pack(const RoiAlignLaunch& launch, int count, size_t bytes) {
+  return launch.channels % count == 0 && reinterpret_cast<uintptr_t>(launch.in) % bytes == 0;
 }
 
-template <typename Body>
-void dispatch_narrow_float(ScalarType type, const Body& body) {
-  switch (type) {
-    case ScalarType::Float: return body(float{});
-    case ScalarType::Half: return body(torch::headeronly::Half{});
-    case ScalarType::BFloat16: return body(torch::headeronly::BFloat16{});
-    default: fail("roi_align: on CUDA x must be torch.float32, torch.float16 or torch.bfloat16, got ", dtype_name(type));
-  }
-}
-
-Tensor roi_align(const Tensor& x, const Tensor& rois, int64_t out_h, int64_t out_w, double scale, int64_t sampling_ratio,
-                 bool aligned) {
-  const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
-  const RoiAlignCall call = prepare_roi_align(x, rois, out_h, out_w, scale, sampling_ratio, aligned);
-  if (call.out.numel() == 0) return call.out;
-  Shape shape{call.count, call.images, call.channels, call.height, call.width, call.options, 0, FastDivide(1),
-              FastDivide(static_cast<uint32_t>(call.options.out_w))};
-  const float* regions = call.rois.const_data_ptr<float>();
-  const cudaStream_t stream = current_stream(x);
-  dispatch_narrow_float(x.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    const T* in = static_cast<const T*>(call.x.const_data_ptr());
-    T* out = static_cast<T*>(call.out.mutable_data_ptr());
-    constexpr int kCount = 16 / sizeof(T);
-    if (!call.channels_last) {
-      const unsigned grid = grid_of_planes(shape);
-      pool_planes<T><<<grid, kThreads, 0, stream>>>(in, regions, out, shape);
-    } else if (can_pack(call.x, call.channels, kCount)) {
-      const unsigned grid = grid_of_packs(shape, kCount);
-      pool_pixels<T, kCount><<<grid, kThreads, 0, stream>>>(in, regions, out, shape);
-    } else {
-      const unsigned grid = grid_of_packs(shape, 1);
-      pool_pixels<T, 1><<<grid, kThreads, 0, stream>>>(in, regions, out, shape);
-    }
-  });
-  check_launch("roi_align");
-  return call.out;
-}
-
-Tensor roi_align_backward(const Tensor& grad, const Tensor& rois, int64_t images, int64_t height, int64_t width,
-                          double scale, int64_t sampling_ratio, bool aligned, bool channels_last) {
-  const torch::stable::accelerator::DeviceGuard guard(grad.get_device_index());
-  const RoiAlignBackwardCall call =
-      prepare_roi_align_backward(grad, rois, images, height, width, scale, sampling_ratio, aligned, channels_last);
-  if (call.grad.numel() == 0 || call.summed.numel() == 0) return call.result();
-  Shape shape{call.count, call.images, call.channels, call.height, call.width, call.options, 0, FastDivide(1),
-              FastDivide(static_cast<uint32_t>(call.options.out_w))};
-  const float* regions = call.rois.const_data_ptr<float>();
-  const cudaStream_t stream = current_stream(grad);
-  dispatch_narrow_float(grad.scalar_type(), [&](auto zero) {
-    using T = decltype(zero);
-    const T* in = static_cast<const T*>(call.grad.const_data_ptr());
-    float* summed = call.summed.mutable_data_ptr<float>();
-    constexpr int kCount = 4;  // of the sums: 16 bytes
-    if (!call.channels_last) {
-      const unsigned grid = grid_of_planes(shape);
-      spread_planes<T><<<grid, kThreads, 0, stream>>>(in, regions, summed, shape);
-    } else if (can_pack(call.grad, call.channels, kCount)) {
-      const unsigned grid = grid_of_packs(shape, kCount);
-      spread_pixels<T, kCount><<<grid, kThreads, 0, stream>>>(in, regions, summed, shape);
-    } else {
-      const unsigned grid = grid_of_packs(shape, 1);
-      spread_pixels<T, 1><<<grid, kThreads, 0, stream>>>(in, regions, summed, shape);
-    }
-  });
-  check_launch("roi_align");
-  return call.result();
+Shape shape_of(const RoiAlignLaunch& launch) {
+  return {launch.count,   launch.images, launch.channels, launch.height, launch.width,
+          launch.options, 0,             FastDivide(1),   FastDivide(static_cast<uint32_t>(launch.options.out_w))};
 }
 
 }  // namespace
-}  // namespace gpuaug
 
-STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CUDA, m) {
-  m.impl("roi_align", TORCH_BOX(&gpuaug::roi_align));
-  m.impl("roi_align_backward", TORCH_BOX(&gpuaug::roi_align_backward));
+void launch_roi_align(const RoiAlignLaunch& launch, cudaStream_t stream) {
+  Shape shape = shape_of(launch);
+  dispatch_floating(launch.type, [&](auto zero) {
+    using T = decltype(zero);
+    const T* in = static_cast<const T*>(launch.in);
+    T* out = static_cast<T*>(launch.out);
+    constexpr int kCount = 16 / sizeof(T);
+    if (!launch.channels_last) {
+      const unsigned grid = grid_of_planes(shape);
+      pool_planes<T><<<grid, kThreads, 0, stream>>>(in, launch.rois, out, shape);
+    } else if (can_pack(launch, kCount, kCount * sizeof(T))) {
+      const unsigned grid = grid_of_packs(shape, kCount);
+      pool_pixels<T, kCount><<<grid, kThreads, 0, stream>>>(in, launch.rois, out, shape);
+    } else {
+      const unsigned grid = grid_of_packs(shape, 1);
+      pool_pixels<T, 1><<<grid, kThreads, 0, stream>>>(in, launch.rois, out, shape);
+    }
+  });
+  check_launch("roi_align");
 }
+
+void launch_roi_align_backward(const RoiAlignLaunch& launch, cudaStream_t stream) {
+  Shape shape = shape_of(launch);
+  dispatch_floating(launch.type, [&](auto zero) {
+    using T = decltype(zero);
+    const T* in = static_cast<const T*>(launch.in);
+    float* summed = static_cast<float*>(launch.out);
+    constexpr int kCount = 4;  // of the sums: 16 bytes
+    if (!launch.channels_last) {
+      const unsigned grid = grid_of_planes(shape);
+      spread_planes<T><<<grid, kThreads, 0, stream>>>(in, launch.rois, summed, shape);
+    } else if (can_pack(launch, kCount, kCount * sizeof(T))) {
+      const unsigned grid = grid_of_packs(shape, kCount);
+      spread_pixels<T, kCount><<<grid, kThreads, 0, stream>>>(in, launch.rois, summed, shape);
+    } else {
+      const unsigned grid = grid_of_packs(shape, 1);
+      spread_pixels<T, 1><<<grid, kThreads, 0, stream>>>(in, launch.rois, summed, shape);
+    }
+  });
+  check_launch("roi_align");
+}
+
+}  // namespace gpuaug

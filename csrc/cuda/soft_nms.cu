@@ -1,25 +1,13 @@
 // soft_nms on CUDA: one thread block, since each selection depends on all decays before it.
 //
 // A pass decays a thread's scores and finds its best at once; the block's best is the next selection.
-#include <torch/csrc/stable/library.h>
-
-#include "../nms.h"
 #include "launch.h"
+#include "soft_nms_kernels.h"
 
 namespace gpuaug {
 namespace {
 
 constexpr int kThreads = 1024;
-
-struct SoftWork {
-  const float* boxes;
-  float* scores;  // NaN marks a box that is selected or whose score is spent
-  int64_t* indices;
-  float* selected_scores;
-  int64_t* kept;
-  int32_t count;
-  SoftRule rule;
-};
 
 __device__ __forceinline__ Box load_box(const float* boxes, int64_t i) {
   return {boxes[4 * i], boxes[4 * i + 1], boxes[4 * i + 2], boxes[4 * i + 3]};
@@ -96,23 +84,11 @@ __global__ void __launch_bounds__(kThreads) select_softly(SoftWork work) {
   if (threadIdx.x == 0) *work.kept = kept;
 }
 
-std::tuple<Tensor, Tensor, Tensor> soft_nms_padded(const Tensor& boxes, const Tensor& scores, double iou_threshold,
-                                                   int64_t method, double sigma, double min_score) {
-  const torch::stable::accelerator::DeviceGuard guard(boxes.get_device_index());
-  const SoftNmsCall call = prepare_soft_nms(boxes, scores, iou_threshold, method, sigma, min_score);
-  const SoftWork work{call.boxes.const_data_ptr<float>(),
-                      call.scores.mutable_data_ptr<float>(),
-                      call.indices.mutable_data_ptr<int64_t>(),
-                      call.decayed_scores.mutable_data_ptr<float>(),
-                      call.kept.mutable_data_ptr<int64_t>(),
-                      static_cast<int32_t>(call.count),
-                      call.rule};
-  select_softly<<<1, kThreads, 0, current_stream(boxes)>>>(work);
+}  // namespace
+
+void launch_soft_nms(const SoftWork& work, cudaStream_t stream) {
+  select_softly<<<1, kThreads, 0, stream>>>(work);
   check_launch("soft_nms");
-  return {call.indices, call.decayed_scores, call.kept};
 }
 
-}  // namespace
 }  // namespace gpuaug
-
-STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CUDA, m) { m.impl("soft_nms_padded", TORCH_BOX(&gpuaug::soft_nms_padded)); }

@@ -2,13 +2,10 @@
 //
 // Where the point lands is worked out once for all channels. In planar results a thread's pixels fill one 32-bit store.
 // Sources are read through their strides: any layout, no copy.
-#include <torch/csrc/stable/library.h>
-
-#include <algorithm>
 #include <cstring>
 
-#include "../warp.h"
 #include "launch.h"
+#include "warp_kernels.h"
 
 namespace gpuaug {
 namespace {
@@ -153,77 +150,42 @@ __global__ void __launch_bounds__(kThreads) spread_pixels(const T* __restrict__ 
   }
 }
 
-template <typename Body>
-void dispatch_image(ScalarType type, const Body& body) {
-  switch (type) {
-    case ScalarType::Byte: return body(uint8_t{});
-    case ScalarType::Float: return body(float{});
-    case ScalarType::Half: return body(torch::headeronly::Half{});
-    case ScalarType::BFloat16: return body(torch::headeronly::BFloat16{});
-    default:
-      fail("warp: on CUDA x must be torch.uint8, torch.float32, torch.float16 or torch.bfloat16, got ", dtype_name(type));
-  }
-}
+}  // namespace
 
-Tensor warp(const Tensor& x, const Tensor& matrix, int64_t out_h, int64_t out_w, int64_t interpolation, int64_t border,
-            std::vector<double> fill, bool half_pixel) {
-  const torch::stable::accelerator::DeviceGuard guard(x.get_device_index());
-  const WarpCall call = prepare_warp(x, matrix, out_h, out_w, interpolation, border, fill, half_pixel);
-  if (call.out.numel() == 0) return call.out;
-  const float* matrices = call.matrix.const_data_ptr<float>();
-  const cudaStream_t stream = current_stream(x);
-  dispatch_image(x.scalar_type(), [&](auto zero) {
+void launch_warp(const WarpLaunch& launch, cudaStream_t stream) {
+  const WarpShape& shape = launch.shape;
+  dispatch_element(launch.type, [&](auto zero) {
     using T = decltype(zero);
-    const T* in = static_cast<const T*>(call.x.const_data_ptr());
-    T* out = static_cast<T*>(call.out.mutable_data_ptr());
-    dispatch_interpolation(call.interpolation, [&](auto kind) {
+    const T* in = static_cast<const T*>(launch.in);
+    T* out = static_cast<T*>(launch.out);
+    dispatch_interpolation(launch.interpolation, [&](auto kind) {
       constexpr Interpolation kInterpolation = decltype(kind)::value;
-      const auto launch = [&](auto pixels) {
+      const auto start = [&](auto pixels) {
         constexpr int kPixels = decltype(pixels)::value;
-        const Pieces pieces(call.shape, kPixels);
-        warp_pixels<kInterpolation, T, kPixels><<<pieces.grid, kThreads, 0, stream>>>(in, matrices, out, call.shape, pieces);
+        const Pieces pieces(shape, kPixels);
+        warp_pixels<kInterpolation, T, kPixels>
+            <<<pieces.grid, kThreads, 0, stream>>>(in, launch.matrices, out, shape, pieces);
       };
       constexpr int kInWord = 4 / sizeof(T);
       if constexpr (kInWord > 1 && kInterpolation != Interpolation::kBicubic) {
-        if (call.shape.out.x == 1 && call.shape.out_w % kInWord == 0) return launch(std::integral_constant<int, kInWord>{});
+        if (shape.out.x == 1 && shape.out_w % kInWord == 0) return start(std::integral_constant<int, kInWord>{});
       }
-      launch(std::integral_constant<int, 1>{});
+      start(std::integral_constant<int, 1>{});
     });
   });
   check_launch("warp");
-  return call.out;
 }
 
-Tensor warp_backward(const Tensor& grad, const Tensor& matrix, int64_t height, int64_t width, int64_t interpolation,
-                     int64_t border, bool half_pixel, bool channels_last) {
-  const torch::stable::accelerator::DeviceGuard guard(grad.get_device_index());
-  const WarpBackwardCall call =
-      prepare_warp_backward(grad, matrix, height, width, interpolation, border, half_pixel, channels_last);
-  if (call.grad.numel() == 0) return call.result();
-  const float* matrices = call.matrix.const_data_ptr<float>();
-  const cudaStream_t stream = current_stream(grad);
-  dispatch_image(grad.scalar_type(), [&](auto zero) {
+void launch_warp_backward(const WarpLaunch& launch, cudaStream_t stream) {
+  dispatch_floating(launch.type, [&](auto zero) {
     using T = decltype(zero);
-    if constexpr (std::is_same_v<T, uint8_t>) {
-      fail("warp: grad must be a floating tensor, got torch.uint8");
-    } else {
-      const T* from = static_cast<const T*>(call.grad.const_data_ptr());
-      float* summed = call.summed.mutable_data_ptr<float>();
-      dispatch_interpolation(call.interpolation, [&](auto kind) {
-        const Pieces pieces(call.shape, 1);
-        spread_pixels<decltype(kind)::value, T>
-            <<<pieces.grid, kThreads, 0, stream>>>(from, matrices, summed, call.shape, pieces);
-      });
-    }
+    dispatch_interpolation(launch.interpolation, [&](auto kind) {
+      const Pieces pieces(launch.shape, 1);
+      spread_pixels<decltype(kind)::value, T><<<pieces.grid, kThreads, 0, stream>>>(
+          static_cast<const T*>(launch.in), launch.matrices, static_cast<float*>(launch.out), launch.shape, pieces);
+    });
   });
   check_launch("warp");
-  return call.result();
 }
 
-}  // namespace
 }  // namespace gpuaug
-
-STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CUDA, m) {
-  m.impl("warp", TORCH_BOX(&gpuaug::warp));
-  m.impl("warp_backward", TORCH_BOX(&gpuaug::warp_backward));
-}
