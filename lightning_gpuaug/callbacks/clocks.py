@@ -31,7 +31,9 @@ class HostClock:
 
 
 class CudaClock:
-    """Marks are events on the device's current stream: the time the GPU gets there, whenever the host was there.
+    """Marks are events on a CUDA stream: the time the GPU gets there, whenever the host was there.
+
+    The stream is the device's current one when the clock is made.
 
     A batch's wait measured so is the time the GPU sat idle for it: when the host runs ahead, the mark "asked for" and
     the mark "in hand" are both passed the moment the GPU finishes the step before, and their distance is zero however
@@ -40,7 +42,7 @@ class CudaClock:
 
     def __init__(self, device: torch.device) -> None:
         """Mark the current stream of `device`."""
-        self._device = device
+        self._stream = torch.cuda.current_stream(device)  # asking for it costs more than recording an event
         self._free: list[torch.cuda.Event] = []  # making and destroying an event costs more than recording it
         self._made = 0
         self._passed = -1
@@ -48,7 +50,7 @@ class CudaClock:
     def mark(self) -> _CudaMark:
         """Record an event; returns at once."""
         event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
-        event.record(torch.cuda.current_stream(self._device))
+        event.record(self._stream)
         self._made += 1
         return _CudaMark(event, self._made)
 
@@ -65,18 +67,14 @@ class CudaClock:
 
     def finish(self) -> None:
         """Wait until the GPU has passed every mark. For the end of a fit, never for a training step."""
-        torch.cuda.synchronize(self._device)
+        self._stream.synchronize()
         self._passed = self._made
 
     def seconds(self, start: _CudaMark, end: _CudaMark) -> float | None:
         """Seconds between two marks, or None while the GPU, when last looked at, had not reached them."""
-        # What is behind a mark of the same stream is passed too; marks of other streams are few, and say so below.
         if end.number > self._passed:
             return None
-        try:
-            return float(start.event.elapsed_time(end.event)) / 1000.0
-        except RuntimeError:  # of another stream, and not there yet
-            return None
+        return float(start.event.elapsed_time(end.event)) / 1000.0
 
 
 class _CudaMark(NamedTuple):
