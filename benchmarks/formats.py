@@ -181,8 +181,9 @@ def raw(
 
 
 def batches(dm: gpuaug.ImageDataModule, device: torch.device) -> Iterator[Any]:
+    loader = dm.setup_for(device).train_dataloader()  # once: setting up again would build another pipeline
     while True:
-        yield from dm.setup_for(device).train_dataloader()
+        yield from loader
 
 
 # ---- many records --------------------------------------------------------------------------------------------------

@@ -126,7 +126,8 @@ def _data_loader(
 ) -> Iterator[torch.utils.data.DataLoader[Any]]:
     # Not forked from here: this process runs CUDA, DALI and their threads, of which a fork would inherit the locks.
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__, "torchvision.transforms"])
+    # What the workers' main module imports too, once instead of in each.
+    context.set_forkserver_preload([__name__, "lightning_gpuaug.bench.loader", "torchvision.transforms"])
     several: dict[str, Any] = {"persistent_workers": True, "prefetch_factor": 4, "multiprocessing_context": context}
     loader = torch.utils.data.DataLoader(
         files, work.batch_size, shuffle=True, num_workers=work.workers, pin_memory=work.device.type == "cuda",
