@@ -188,6 +188,65 @@ class DecodePipeline:
         self._inside.clear()  # behind the pipeline, which reads what these hold
 
 
+class FileError(RuntimeError):
+    """DALI could not read a file; the message says why, not always which."""
+
+
+class FilePipeline:
+    """A DALI pipeline that reads whole files, also `s3://`, and does nothing to them.
+
+    Args:
+        threads: files read at the same time.
+    """
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._rows = 0
+        self._pipe: Any = None
+
+    def __call__(self, paths: NDArray[np.bytes_]) -> list[NDArray[np.uint8]]:
+        """The bytes of files given by zero-padded names.
+
+        Raises:
+            FileError: one cannot be read. The pipeline is finished; build another.
+        """
+        if len(paths) > self._rows:
+            self._rows = len(paths)
+            self._pipe = self._built()
+        self._pipe.feed_input("paths", path_bytes(paths))
+        try:
+            (files,) = self._pipe.run()
+        except RuntimeError as error:
+            raise FileError(_last_line(str(error))) from error
+        return [np.array(files[i], copy=True) for i in range(len(paths))]
+
+    def close(self) -> None:
+        """Free the pipeline's threads and memory. A second call does nothing."""
+        self._pipe = None
+        self._rows = 0
+
+    def _built(self) -> Any:
+        from nvidia.dali import fn, types
+        from nvidia.dali.pipeline import Pipeline
+
+        pipe = Pipeline(
+            batch_size=self._rows, num_threads=self._threads, device_id=None, prefetch_queue_depth=1, exec_dynamic=True
+        )
+        with pipe:
+            names = fn.external_source(name="paths", dtype=types.UINT8, ndim=1)
+            pipe.set_outputs(fn.io.file.read(names, dont_use_mmap=True))
+        pipe.build()
+        return pipe
+
+
+def _last_line(message: str) -> str:
+    """What DALI says went wrong, of all that it says around it."""
+    lines = [line.strip() for line in message.splitlines()]
+    said = [line for line in lines if line and not line.startswith(("Current pipeline", "Critical error", "File "))]
+    at = said.index("encountered:") + 1 if "encountered:" in said else len(said) - 1
+    return " ".join(said[at:]) or "no reason given"
+
+
 def require_dali() -> None:
     """Check, without importing it, that DALI is installed.
 

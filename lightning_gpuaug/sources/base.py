@@ -8,7 +8,7 @@ import hashlib
 import warnings
 from collections.abc import Iterable, Sequence
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -42,9 +42,6 @@ class Source(abc.ABC):
     samples scans for them and keeps the result. A pickle carries the fields alone, so another process scans
     for itself; `fingerprint` tells whether it found the same data.
     """
-
-    #: How the images come: the pipeline reads files by their `paths`, or gets what a `reader` reads.
-    feed: ClassVar[Feed] = "paths"
 
     @property
     @abc.abstractmethod
@@ -95,6 +92,11 @@ class Source(abc.ABC):
     def sampler(self) -> Sampler | None:
         """The order of training epochs, when it is not a shuffle of all samples."""
         return None
+
+    @property
+    def feed(self) -> Feed:
+        """How the images come: the pipeline reads files by their `paths`, or gets what a `reader` reads."""
+        return "paths"
 
     def reader(self) -> Reader:
         """What reads the images, for a source whose `feed` is not "paths"."""

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, ClassVar
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -54,8 +54,6 @@ class Examples(Source):
         processes: fetch in processes, for a dataset that computes in Python.
         training_classes: set by `with_classes`: the class list to translate the targets to.
     """
-
-    feed: ClassVar[Feed] = "bytes"
 
     dataset: MapDataset
     image: str | int | None = None
@@ -149,6 +147,11 @@ class Examples(Source):
         if self._known is not None and len(self._known) != len(self):
             raise ValueError(f"Examples.known_targets must be one a sample, got {len(self._known)} for {len(self)}")
         self._fetcher(0 if self._kept is None else int(self._kept[0]))
+
+    @property
+    def feed(self) -> Feed:
+        """The reader fetches the images' bytes."""
+        return "bytes"
 
     def sampler(self) -> ExampleOrder | None:
         """The order of training epochs, if `order` says it."""

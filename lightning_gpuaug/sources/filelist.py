@@ -14,10 +14,12 @@ from typing import Literal
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuaug.sources.base import Source, Targets, map_classes, read_only, validated_classes
+from lightning_gpuaug.sources.base import Feed, Source, Targets, map_classes, read_only, validated_classes
+from lightning_gpuaug.sources.encoded import fixed_paths
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
 from lightning_gpuaug.sources.listfile import ListError, Listing, read_listing
 from lightning_gpuaug.sources.names import NameList
+from lightning_gpuaug.sources.remote import S3, RemoteReader, is_remote, unread_scheme
 
 Labels = Literal["auto", "index", "name", "none"]
 
@@ -38,6 +40,8 @@ class FileList(Source):
       may not;
     - `.csv` (`.tsv` with tabs) with a header, the first column being the path and one column the label;
     - the same with several label columns of 0 and 1: multi-label, the columns being the classes.
+
+    Paths may be `s3://` addresses, or `root` one: DALI reads them, with the credentials that the AWS SDK finds.
 
     Labels are integers from 0 or class names; unless `class_names` says otherwise, names are sorted as text.
 
@@ -70,6 +74,8 @@ class FileList(Source):
         object.__setattr__(self, "path", os.fspath(self.path))
         if self.root is not None:
             object.__setattr__(self, "root", os.fspath(self.root))
+            if problem := unread_scheme(str(self.root)):
+                raise ValueError(f"FileList.root {problem}")
         if self.labels not in ("auto", "index", "name", "none"):
             raise ValueError(f'FileList.labels must be "auto", "index", "name" or "none", got {self.labels!r}')
         for field in ("class_names", "training_classes"):
@@ -98,6 +104,15 @@ class FileList(Source):
         """Labels, read-only: int64 (N,), or float32 (N, C) of 0 and 1 when multi-label."""
         return self._targets
 
+    @property
+    def feed(self) -> Feed:
+        """The pipeline reads files; a reader of their own those in S3."""
+        return "bytes" if self._has_remote else "paths"
+
+    def reader(self) -> RemoteReader:
+        """Reads the files of a list of which some are in S3."""
+        return RemoteReader(fixed_paths(self.paths))
+
     def sample_name(self, i: int) -> str:
         """The listed path of sample `i`, relative to `root` if it is below it."""
         return self._listing.names[i]
@@ -124,6 +139,8 @@ class FileList(Source):
     def check(self) -> None:
         """Read the list now and look for its files: all of them, or 20,000 evenly spread over a longer list.
 
+        Objects in S3 are not looked for.
+
         Raises:
             OSError: the list cannot be read, or files are missing (their number and the first are named).
             ValueError: a line breaks a rule.
@@ -142,8 +159,12 @@ class FileList(Source):
     def _listing(self) -> Listing:
         """What is listed, names relative to `root`, without what is excluded."""
         listing = read_listing(self._list, self.columns, labelled=self.labels != "none")
+        if b"://" in listing.names.blob:
+            for name, line in zip(listing.names, listing.lines.tolist(), strict=True):
+                if problem := unread_scheme(name):
+                    raise ListError(self._list, line, f"a path {problem}")
         start, names = os.path.join(self._root, ""), listing.names
-        if start.startswith("/") and any(name.startswith(start) for name in names):
+        if start.startswith(("/", S3)) and any(name.startswith(start) for name in names):
             names = NameList.of(name.removeprefix(start) for name in names)
         chosen = kept(names, len(names), excluded_names(self.exclude, "FileList.exclude"), self._list)  # type: ignore[arg-type]
         if chosen is None:
@@ -157,11 +178,15 @@ class FileList(Source):
         )
 
     @cached_property
+    def _has_remote(self) -> bool:
+        return is_remote(self._root) or (b"://" in self._listing.names.blob and any(map(is_remote, self.paths)))
+
+    @cached_property
     def _files_exist(self) -> bool:
         paths, count = self.paths, len(self)
         picked = range(count) if count <= FILES_CHECKED else np.linspace(0, count - 1, FILES_CHECKED, dtype=int)
         with ThreadPoolExecutor(_STAT_THREADS) as pool:
-            found = pool.map(lambda i: os.path.isfile(paths[i]), picked, chunksize=256)
+            found = pool.map(lambda i: is_remote(paths[i]) or os.path.isfile(paths[i]), picked, chunksize=256)
             missing = [int(i) for i, there in zip(picked, found, strict=True) if not there]
         if missing:
             first = missing[0]

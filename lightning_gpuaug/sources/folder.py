@@ -15,6 +15,7 @@ import numpy.typing as npt
 
 from lightning_gpuaug.sources.base import Source, map_classes, read_only, some, validated_classes
 from lightning_gpuaug.sources.exclude import excluded_names, validated_exclude
+from lightning_gpuaug.sources.remote import refuse_remote
 from lightning_gpuaug.sources.scan import IMAGE_EXTENSIONS, FolderScan, scan_folder
 
 
@@ -49,6 +50,7 @@ class ImageFolder(Source):
         if not isinstance(self.root, (str, os.PathLike)) or not os.fspath(self.root):
             raise TypeError(f"ImageFolder.root must be the path of a folder, got {self.root!r}")
         object.__setattr__(self, "root", os.fspath(self.root))
+        refuse_remote(str(self.root), f"{type(self).__name__}.root", "give a FileList of s3:// paths, or mount it")
         object.__setattr__(self, "exclude", validated_exclude(self.exclude, "ImageFolder.exclude"))
         if self.class_names is not None:
             object.__setattr__(self, "class_names", validated_classes(self.class_names, "ImageFolder.class_names"))

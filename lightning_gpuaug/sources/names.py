@@ -12,7 +12,7 @@ class NameList(Sequence[str]):
     """Read-only strings in one UTF-8 block: their bytes and 8 more each, where Python strings take about 80 more.
 
     Made of blocks in which every name ends with a NUL (no file name can hold one). `prefix` is put before each name
-    that is not an absolute path, so that names and paths of a data set share one block.
+    that is not an absolute path or an `s3://` address, so that names and paths of a data set share one block.
     """
 
     def __init__(self, blob: bytes, prefix: str = "", ends: np.ndarray | None = None) -> None:
@@ -60,7 +60,7 @@ class NameList(Sequence[str]):
         return map(self._join, names) if self._prefix else iter(names)
 
     def _join(self, name: str) -> str:
-        return name if name.startswith("/") else self._prefix + name
+        return name if name.startswith(("/", "s3://")) else self._prefix + name
 
 
 def pack(names: Iterable[str]) -> bytes:

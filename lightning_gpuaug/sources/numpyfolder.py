@@ -34,8 +34,12 @@ class NumpyFolder(ImageFolder):
     Everything else is as with `ImageFolder`. A file with an array of another type or shape is a bad image.
     """
 
-    feed: ClassVar[Feed] = "pixels"
     _extensions: ClassVar[frozenset[str]] = frozenset({".npy"})
+
+    @property
+    def feed(self) -> Feed:
+        """The reader reads pixels."""
+        return "pixels"
 
     def reader(self) -> NumpyReader:
         """Reads the arrays."""

@@ -43,7 +43,6 @@ class RecordSource(Source):
         training_classes: set by `with_classes`: the class list to translate the labels to.
     """
 
-    feed: ClassVar[Feed] = "bytes"
     #: Name of the field that says which files.
     _patterns_field: ClassVar[str]
 
@@ -96,6 +95,11 @@ class RecordSource(Source):
     def targets(self) -> Targets:
         """Labels, read-only: int64 (N,) (-1 without labels), or float32 (N, C) when multi-label."""
         return self._targets
+
+    @property
+    def feed(self) -> Feed:
+        """The reader reads the images' bytes."""
+        return "bytes"
 
     def sample_name(self, i: int) -> str:
         """`<data file>:<key or record number>`, the file as a path below the folder that all of them share."""

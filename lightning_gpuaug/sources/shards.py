@@ -8,11 +8,11 @@ import re
 from collections.abc import Sequence
 
 from lightning_gpuaug.sources.imageheader import sniff
+from lightning_gpuaug.sources.remote import refuse_remote
 
 #: A path, a pattern (`*`, `?`, `[…]`, `{a,b}`, `{00..12}`), or a sequence of them.
 Paths = Sequence[str] | str | os.PathLike[str]
 
-_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 _BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "Zstandard"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz"))
@@ -36,10 +36,7 @@ def validated_paths(value: Paths, owner: str) -> str | tuple[str, ...]:
     for path in paths:
         if not isinstance(path, str):
             raise TypeError(f"{owner} must hold texts, got {path!r} ({type(path).__name__})")
-        if found := _SCHEME.match(path):
-            raise ValueError(
-                f"{owner} must be on a file system, got {path!r}: {found[1]}:// is not read; copy or mount it first"
-            )
+        refuse_remote(path, owner, "copy or mount it first")
     return paths[0] if isinstance(value, (str, os.PathLike)) else paths
 
 

@@ -1,0 +1,98 @@
+"""Images in object storage: whole files, read through DALI."""
+
+from __future__ import annotations
+
+import re
+from concurrent.futures import Future
+from queue import Empty, SimpleQueue
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from lightning_gpuaug.sources.encoded import READERS, Background, Encoded, Indices, new_buffer
+
+if TYPE_CHECKING:
+    from lightning_gpuaug.pipeline import FilePipeline
+
+S3 = "s3://"
+_SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
+
+
+def is_remote(path: str) -> bool:
+    """Whether a path names an object in S3."""
+    return path.startswith(S3)
+
+
+def unread_scheme(path: str) -> str | None:
+    """What is wrong with a path that is neither on a file system nor in S3; else None."""
+    found = _SCHEME.match(path)
+    if found is None or is_remote(path):
+        return None
+    return f"must be on a file system or in S3, got {path!r}: {found[0]} is not read; copy or mount it first"
+
+
+class RemoteReader:
+    """Reads images that are objects in S3 (or files), `READERS` at the same time for each batch.
+
+    The AWS SDK inside DALI finds credentials, region and endpoint as it always does: `AWS_ACCESS_KEY_ID`,
+    `AWS_REGION`, `AWS_ENDPOINT_URL` and so on, or the files in `~/.aws`.
+
+    Args:
+        paths: of the samples, as zero-padded bytes, each with a zero byte at its end.
+    """
+
+    def __init__(self, paths: npt.NDArray[np.bytes_]) -> None:
+        self._paths = paths
+        self._background = Background()
+        self._idle: SimpleQueue[FilePipeline] = SimpleQueue()  # a pipeline works for one thread at a time
+
+    def begin(self, indices: Indices, pinned: bool) -> Future[Encoded]:
+        """Begin to read; see `Reader`."""
+        return self._background.submit(pinned, self._read, indices, pinned)
+
+    def close(self) -> None:
+        """Stop the threads and let the pipelines go."""
+        self._background.close()
+        while not self._idle.empty():
+            self._idle.get().close()
+
+    def _read(self, indices: Indices, pinned: bool) -> Encoded:
+        contents, problems = self._contents(self._paths[indices])
+        length = np.array([len(content) for content in contents], dtype=np.int64)
+        data = new_buffer(int(length.sum()), pinned)
+        if len(data):
+            np.concatenate(contents, out=data.numpy())
+        return Encoded(data, np.cumsum(length) - length, length, problems)
+
+    def _contents(self, paths: npt.NDArray[np.bytes_]) -> tuple[list[npt.NDArray[np.uint8]], dict[int, str]]:
+        """The bytes of each file, and for those that could not be read (none then) why."""
+        from lightning_gpuaug.pipeline import FileError, FilePipeline
+
+        try:
+            pipe = self._idle.get_nowait()
+        except Empty:
+            pipe = FilePipeline(READERS)
+        try:
+            contents = pipe(paths)
+            self._idle.put(pipe)
+            return contents, {}
+        except FileError as error:
+            pipe.close()
+            if len(paths) == 1:
+                return [np.empty(0, dtype=np.uint8)], {0: f"unreadable: {error}"}
+        # DALI does not say which file it was, and has lost the others.
+        alone = [self._contents(paths[i : i + 1]) for i in range(len(paths))]
+        return [found[0] for found, _ in alone], {i: why[0] for i, (_, why) in enumerate(alone) if why}
+
+
+def refuse_remote(path: str, owner: str, instead: str) -> None:
+    """Raise ValueError for a path that is not on a file system.
+
+    Args:
+        path: to look at.
+        owner: the argument it came by.
+        instead: what to do.
+    """
+    if found := _SCHEME.match(path):
+        raise ValueError(f"{owner} must be on a file system, got {path!r}: {found[0]} is not read; {instead}")
