@@ -34,18 +34,26 @@ lint: setup
 	if command -v clang-format >/dev/null; then clang-format --dry-run --Werror $(filter %.h %.cuh %.cpp %.cu,$(NATIVE_SOURCES)); \
 	else echo "clang-format is not installed: csrc/ not checked"; fi
 
-# What this machine can run; TRAIN=/data/train measures on your own JPEGs, which benchmarks/training.py needs. Documents
-# and charts are left in build/bench.
+# What this machine can run, one after the other, half an hour on a GPU; TRAIN=/data/train measures on your own JPEGs, which
+# benchmarks/training.py needs. Documents and charts are left in build/bench; one that fails does not stop the others.
+BENCH := $(BIN)/python -m benchmarks
 bench: setup
-	$(BIN)/gpuaug bench loader $(if $(TRAIN),--data.train $(TRAIN)) --data.batch_size 256 --data.dtype bfloat16 \
-	  --json build/bench/loader.json --chart build/bench/loader.png
-	$(BIN)/gpuaug bench augment --json build/bench/augment.json --chart build/bench/augment.png
-	@if ! $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
-	  echo "benchmarks/normalize.py and benchmarks/training.py need a GPU: not run"; exit; \
-	fi; \
-	$(BIN)/python -m benchmarks.normalize; \
-	if [ -n "$(TRAIN)" ]; then $(BIN)/python -m benchmarks.training --train "$(TRAIN)"; \
-	else echo "benchmarks/training.py needs images: make bench TRAIN=/data/train"; fi
+	mkdir -p build/bench
+	failed=; run() { echo "== $$1"; "$${@:2}" --json build/bench/$$1.json || failed="$$failed $$1"; }; \
+	run loader $(BIN)/gpuaug bench loader $(if $(TRAIN),--data.train $(TRAIN)) --data.batch_size 256 \
+	  --data.dtype bfloat16 --chart build/bench/loader.png; \
+	run augment $(BIN)/gpuaug bench augment --chart build/bench/augment.png; \
+	run detection $(BENCH).detection; \
+	run scan $(BENCH).scan; \
+	run formats $(BENCH).formats $(if $(TRAIN),--folder $(TRAIN)); \
+	if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
+	  run loaders $(BENCH).loader $(if $(TRAIN),--train $(TRAIN)); \
+	  run recipes $(BENCH).recipes $(if $(TRAIN),--train $(TRAIN)); \
+	  run doctor $(BENCH).doctor $(if $(TRAIN),--train $(TRAIN)); \
+	  run normalize $(BENCH).normalize; \
+	  $(if $(TRAIN),run training $(BENCH).training --train "$(TRAIN)",echo "training needs images: make bench TRAIN=/data/train"); \
+	else echo "loaders, recipes, doctor, normalize and training need a GPU: not run"; fi; \
+	test -z "$$failed" || { echo "failed:$$failed"; exit 1; }
 
 # torch's headers come first; from then on the libraries compile while pip installs the rest. GPUAUG_NATIVE=0: no libraries.
 setup:
