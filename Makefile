@@ -34,7 +34,7 @@ lint: setup
 	if command -v clang-format >/dev/null; then clang-format --dry-run --Werror $(filter %.h %.cuh %.cpp %.cu,$(NATIVE_SOURCES)); \
 	else echo "clang-format is not installed: csrc/ not checked"; fi
 
-# What this machine can run, one after the other, half an hour on a GPU; TRAIN=/data/train measures on your own JPEGs, which
+# What this machine can run, one after the other; TRAIN=/data/train measures on your own JPEGs, which
 # benchmarks/training.py needs. Documents and charts are left in build/bench; one that fails does not stop the others.
 BENCH := $(BIN)/python -m benchmarks
 bench: setup

@@ -213,7 +213,7 @@ class Finisher:
         _give_back(self._lent)
 
     def _to_device(self, *arrays: NDArray[Any]) -> list[torch.Tensor]:
-        """The arrays on the output's device, in one copy: each costs the host as much as a kernel's launch."""
+        """The arrays on the output's device, in one copy."""
         tensors = [torch.from_numpy(array) for array in arrays]
         if self._output.device.type != "cuda":
             return [tensor.to(self._output.device) for tensor in tensors]
