@@ -23,9 +23,10 @@ class RankSum:
     def __init__(self, values: Sequence[float], device: torch.device) -> None:
         """Start the sum."""
         self._event: torch.cuda.Event | None = None
-        self._sums = torch.tensor(values, dtype=torch.float64)
-        if not (dist.is_available() and dist.is_initialized()):
+        self._alone = None if dist.is_available() and dist.is_initialized() else [float(value) for value in values]
+        if self._alone is not None:
             return
+        self._sums = torch.tensor(values, dtype=torch.float64)
         if device.type != "cuda":
             dist.all_reduce(self._sums)
             return
@@ -42,6 +43,8 @@ class RankSum:
 
     def values(self) -> list[float]:
         """The sums; waits for them when they are not ready."""
+        if self._alone is not None:
+            return self._alone
         if self._event is not None:
             self._event.synchronize()
         return [float(value) for value in self._sums.tolist()]

@@ -128,7 +128,7 @@ def losses(check: CheckUp, stages: Mapping[str, float], transfer_is: Cause = "tr
     scale = min(1.0, total / known) if known > 0 else 0.0  # some of the waiting may cost nothing: it overlaps
     all_stages = sum(stages.values())
     for name, seconds in stages.items():
-        lost[name] += waited * scale * seconds / all_stages if all_stages > 0 else 0.0
+        lost[name] += waited * scale * (seconds / all_stages) if all_stages > 0 else 0.0
     if all_stages <= 0:
         lost["input"] += waited * scale
     lost[transfer_is] += moved * scale
