@@ -45,6 +45,7 @@ bench: setup
 	run augment $(BIN)/gpuaug bench augment --chart build/bench/augment.png; \
 	run detection $(BENCH).detection; \
 	run scan $(BENCH).scan; \
+	run callbacks $(BENCH).callbacks; \
 	run formats $(BENCH).formats $(if $(TRAIN),--folder $(TRAIN)); \
 	if $(BIN)/python -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; then \
 	  run loaders $(BENCH).loader $(if $(TRAIN),--train $(TRAIN)); \
