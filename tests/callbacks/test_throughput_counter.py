@@ -12,28 +12,7 @@ from hypothesis import strategies as st
 
 from lightning_gpuaug.callbacks.batch_rows import batch_rows
 from lightning_gpuaug.callbacks.throughput_counter import Measured, ThroughputCounter
-
-
-class HandClock:
-    """A clock set by hand."""
-
-    def __init__(self) -> None:
-        self.now = 0.0
-
-    def mark(self) -> float:
-        return self.now
-
-    def look(self, newest_first: Iterable[float]) -> None:
-        pass
-
-    def seconds(self, start: float, end: float) -> float:
-        return end - start
-
-    def done_with(self, mark: float) -> None:
-        pass
-
-    def finish(self) -> None:
-        pass
+from tests.callbacks.simulated_time import HandClock
 
 
 class LateClock:
@@ -269,7 +248,6 @@ class StrictClock(HandClock):
     """Marks are used again once they are done with, so a question about one of those would be answered wrongly."""
 
     def __init__(self) -> None:
-        super().__init__()
         self.done: set[float] = set()
         self.reached = 0.0
 
