@@ -16,7 +16,6 @@ import io
 import itertools
 import logging
 import statistics
-import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,6 +26,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 
 import lightning_gpuaug as gpuaug
 from benchmarks.report import publish
+from benchmarks.stopwatch import Stopwatch
 
 STEP_MS = 5.0
 """Of the short step that costs are a share of."""
@@ -61,22 +61,6 @@ class Repeated:
         return itertools.repeat(self._batch, self._count)
 
 
-class Stopwatch(pl.Callback):
-    """Seconds from one step to another."""
-
-    def __init__(self, first: int, last: int) -> None:
-        self._first, self._last = first, last
-        self.begin = self.end = 0.0
-
-    def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, batch_idx: int) -> None:
-        if trainer.global_step == self._first:
-            self.begin = time.perf_counter()
-
-    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        if trainer.global_step == self._last:
-            self.end = time.perf_counter()
-
-
 def microseconds(callbacks: list[pl.Callback], steps: int, device: torch.device) -> float:
     """A step of a fit with these callbacks."""
     warm_up = steps // 4
@@ -88,7 +72,7 @@ def microseconds(callbacks: list[pl.Callback], steps: int, device: torch.device)
     )  # fmt: skip
     batch = (torch.ones(8, 4, device=device), torch.ones(8, device=device))
     trainer.fit(Tiny(), train_dataloaders=Repeated(batch, warm_up + steps + 1))
-    return (watch.end - watch.begin) / steps * 1e6
+    return watch.seconds / steps * 1e6
 
 
 def main() -> None:

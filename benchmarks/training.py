@@ -13,10 +13,8 @@ import os
 import statistics
 import subprocess
 import sys
-import time
 import warnings
 from pathlib import Path
-from typing import Any
 
 SETTINGS = {"32": "32 (the package's)", "8": "8 (CUDA's default)"}
 
@@ -27,19 +25,7 @@ def fit(args: argparse.Namespace, model: str, data: str, compiled: bool) -> floa
     import torch
 
     import lightning_gpuaug as gpuaug
-
-    class Stopwatch(pl.Callback):
-        begin = end = 0.0
-
-        def on_train_batch_start(self, trainer: Any, module: Any, batch: Any, step: int) -> None:
-            if trainer.global_step == args.warm_up:
-                torch.cuda.synchronize()
-                self.begin = time.perf_counter()
-
-        def on_train_batch_end(self, trainer: Any, *_: Any) -> None:
-            if trainer.global_step == args.steps:
-                torch.cuda.synchronize()
-                self.end = time.perf_counter()
+    from benchmarks.stopwatch import Stopwatch
 
     warnings.filterwarnings("ignore")
     torch.set_float32_matmul_precision("high")
@@ -56,14 +42,14 @@ def fit(args: argparse.Namespace, model: str, data: str, compiled: bool) -> floa
         train = gpuaug.FileList(listing)
     threads = args.threads if args.threads == "auto" else int(args.threads)
     module = gpuaug.ImageDataModule(train=train, batch_size=args.batch_size, dtype="bfloat16", num_threads=threads)
-    watch = Stopwatch()
+    watch = Stopwatch(args.warm_up, args.steps)
     trainer = pl.Trainer(
         max_steps=args.steps, max_epochs=-1, precision="bf16-mixed", accelerator="gpu", devices=1, logger=False,
         enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, callbacks=[watch],
         default_root_dir=args.work, log_every_n_steps=50,
     )  # fmt: skip
     trainer.fit(gpuaug.Classifier(model, num_classes=1000, compile=compiled), module)
-    return (args.steps - args.warm_up) * args.batch_size / (watch.end - watch.begin)
+    return (args.steps - args.warm_up) * args.batch_size / watch.seconds
 
 
 def in_a_process(args: argparse.Namespace, queues: str) -> list[tuple[str, str, float, float]]:
