@@ -3,6 +3,8 @@
 No DALI reader is used. Readers own an epoch, a shard and a shuffle, and each of these conflicts with what a training
 loop needs (a sanity check, a limit, a resume). Here a batch is a matrix of paths, or the images' bytes. The pipeline
 knows no epochs, and moving to another place in the data is forgetting a few batches, never a rebuild.
+
+Files that DALI alone can read (`s3://`) it also reads without decoding them, for a source that hands over bytes.
 """
 
 from __future__ import annotations
@@ -212,7 +214,7 @@ class FilePipeline:
         """
         if len(paths) > self._rows:
             self._rows = len(paths)
-            self._pipe = self._built()
+            self._pipe = reading_pipeline(self._rows, self._threads, prefetch=1)
         self._pipe.feed_input("paths", path_bytes(paths))
         try:
             (files,) = self._pipe.run()
@@ -225,18 +227,36 @@ class FilePipeline:
         self._pipe = None
         self._rows = 0
 
-    def _built(self) -> Any:
-        from nvidia.dali import fn, types
-        from nvidia.dali.pipeline import Pipeline
 
-        pipe = Pipeline(
-            batch_size=self._rows, num_threads=self._threads, device_id=None, prefetch_queue_depth=1, exec_dynamic=True
-        )
-        with pipe:
-            names = fn.external_source(name="paths", dtype=types.UINT8, ndim=1)
-            pipe.set_outputs(fn.io.file.read(names, dont_use_mmap=True))
-        pipe.build()
-        return pipe
+def reading_pipeline(batch_size: int, num_threads: int, prefetch: int) -> Any:
+    """A built DALI pipeline that reads the files whose names `feed_input("paths", …)` gives, and nothing behind it.
+
+    Args:
+        batch_size: files of the largest batch.
+        num_threads: files read at the same time.
+        prefetch: batches read ahead.
+    """
+    from nvidia.dali import fn, types
+    from nvidia.dali.pipeline import Pipeline
+
+    pipe = Pipeline(
+        batch_size=batch_size,
+        num_threads=num_threads,
+        device_id=None,
+        prefetch_queue_depth=prefetch,
+        exec_dynamic=True,
+    )
+    with pipe:
+        pipe.set_outputs(_read(fn.external_source(name="paths", dtype=types.UINT8, ndim=1)))
+    pipe.build()
+    return pipe
+
+
+def _read(paths: Any) -> Any:
+    """The files' bytes. Plain reads: for files of an image's size, mapping costs twice the CPU time (page faults)."""
+    from nvidia.dali import fn
+
+    return fn.io.file.read(paths, dont_use_mmap=True)
 
 
 def _last_line(message: str) -> str:
@@ -327,8 +347,7 @@ def _build(decoding: Decoding) -> Any:
             pixels = fn.reshape(pixels, layout="HWC")
             pixels = pixels.gpu() if gpu else pixels
         else:
-            # Plain reads: for files of an image's size, mapping costs twice the CPU time (page faults).
-            encoded = fn.io.file.read(images, dont_use_mmap=True) if decoding.feed == "paths" else images
+            encoded = _read(images) if decoding.feed == "paths" else images
             pixels = fn.decoders.image_slice(
                 encoded,
                 device="mixed" if gpu else "cpu",

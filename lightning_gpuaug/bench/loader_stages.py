@@ -11,14 +11,13 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, nullcontext
-from typing import Any
 
 import torch
 
 from lightning_gpuaug.bench.timing import images_per_second
 from lightning_gpuaug.finish import Finisher
 from lightning_gpuaug.loader import Loader
-from lightning_gpuaug.pipeline import Decoded, DecodePipeline, Decoding, path_bytes
+from lightning_gpuaug.pipeline import Decoded, DecodePipeline, Decoding, path_bytes, reading_pipeline
 from lightning_gpuaug.prepare import Prepared, Preparer
 from lightning_gpuaug.sources import Source
 from lightning_gpuaug.sources.encoded import fixed_paths
@@ -78,7 +77,8 @@ class _Stages:
     def read(self) -> float:
         if not reads_files(self._loader.source):
             raise ValueError("records are read by a reader of their own")
-        pipe = _read_pipeline(self._decoding)
+        decoding = self._decoding
+        pipe = reading_pipeline(decoding.batch_size, decoding.num_threads, decoding.prefetch)
         names = fixed_paths(self._loader.source.paths)
         paths = itertools.cycle([path_bytes(names[indices]) for indices in self._indices])
 
@@ -141,25 +141,6 @@ class _Stages:
             return self._rate(step)
         finally:
             pipe.close()
-
-
-def _read_pipeline(decoding: Decoding) -> Any:
-    """The reading of `pipeline.DecodePipeline`, and nothing behind it."""
-    from nvidia.dali import fn, types
-    from nvidia.dali.pipeline import Pipeline
-
-    pipe = Pipeline(
-        batch_size=decoding.batch_size,
-        num_threads=decoding.num_threads,
-        device_id=None,
-        prefetch_queue_depth=decoding.prefetch,
-        exec_dynamic=True,
-    )
-    with pipe:
-        paths = fn.external_source(name="paths", dtype=types.UINT8, ndim=1)
-        pipe.set_outputs(fn.io.file.read(paths, dont_use_mmap=True))
-    pipe.build()
-    return pipe
 
 
 def reads_files(source: Source) -> bool:

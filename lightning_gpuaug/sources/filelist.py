@@ -18,8 +18,8 @@ from lightning_gpuaug.sources.base import Feed, Source, Targets, map_classes, re
 from lightning_gpuaug.sources.encoded import fixed_paths
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
 from lightning_gpuaug.sources.listfile import ListError, Listing, read_listing
-from lightning_gpuaug.sources.names import NameList
-from lightning_gpuaug.sources.remote import S3, RemoteReader, is_remote, unread_scheme
+from lightning_gpuaug.sources.names import ABSOLUTE, NameList
+from lightning_gpuaug.sources.remote import RemoteReader, is_remote, unread_scheme
 
 Labels = Literal["auto", "index", "name", "none"]
 
@@ -164,7 +164,7 @@ class FileList(Source):
                 if problem := unread_scheme(name):
                     raise ListError(self._list, line, f"a path {problem}")
         start, names = os.path.join(self._root, ""), listing.names
-        if start.startswith(("/", S3)) and any(name.startswith(start) for name in names):
+        if start.startswith(ABSOLUTE) and any(name.startswith(start) for name in names):
             names = NameList.of(name.removeprefix(start) for name in names)
         chosen = kept(names, len(names), excluded_names(self.exclude, "FileList.exclude"), self._list)  # type: ignore[arg-type]
         if chosen is None:

@@ -7,6 +7,10 @@ from typing import overload
 
 import numpy as np
 
+S3 = "s3://"
+ABSOLUTE = ("/", S3)
+"""What names begin with that stand below no folder."""
+
 
 class NameList(Sequence[str]):
     """Read-only strings in one UTF-8 block: their bytes and 8 more each, where Python strings take about 80 more.
@@ -60,7 +64,7 @@ class NameList(Sequence[str]):
         return map(self._join, names) if self._prefix else iter(names)
 
     def _join(self, name: str) -> str:
-        return name if name.startswith(("/", "s3://")) else self._prefix + name
+        return name if name.startswith(ABSOLUTE) else self._prefix + name
 
 
 def pack(names: Iterable[str]) -> bytes:

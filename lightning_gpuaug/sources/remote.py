@@ -11,11 +11,11 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuaug.sources.encoded import READERS, Background, Encoded, Indices, new_buffer
+from lightning_gpuaug.sources.names import S3
 
 if TYPE_CHECKING:
     from lightning_gpuaug.pipeline import FilePipeline
 
-S3 = "s3://"
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
 
 
