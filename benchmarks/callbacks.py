@@ -26,7 +26,7 @@ from lightning.pytorch.loggers.logger import DummyLogger
 
 import lightning_gpuaug as gpuaug
 from benchmarks.report import publish
-from benchmarks.stopwatch import Stopwatch
+from lightning_gpuaug.bench.stopwatch import Stopwatch
 
 STEP_MS = 5.0
 """Of the short step that costs are a share of."""

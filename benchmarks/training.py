@@ -25,7 +25,7 @@ def fit(args: argparse.Namespace, model: str, data: str, compiled: bool) -> floa
     import torch
 
     import lightning_gpuaug as gpuaug
-    from benchmarks.stopwatch import Stopwatch
+    from lightning_gpuaug.bench.stopwatch import Stopwatch
 
     warnings.filterwarnings("ignore")
     torch.set_float32_matmul_precision("high")

@@ -28,11 +28,13 @@ class Stopwatch(pl.Callback):
         return self._end - self._begin
 
     def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, step: int) -> None:
+        """Start the clock, if it is time."""
         if trainer.global_step == self._first:
             synchronize()
             self._begin = time.perf_counter()
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        """Stop it, if it is time."""
         if trainer.global_step == self._last:
             synchronize()
             self._end = time.perf_counter()
