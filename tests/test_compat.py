@@ -144,7 +144,7 @@ def test_batched_soft_nms():
         orbbec.batched_nms(boxes, scores, inds, {"type": "print", "iou_thr": 0.3})
     with pytest.raises(ValueError, match="nms_cfg must hold iou_thr, got type, iou_threshold"):
         orbbec.batched_nms(boxes, scores, inds, {"type": "nms", "iou_threshold": 0.3})
-    with pytest.raises(ValueError, match="nms_cfg for soft_nms must hold .*, got also score_thr"):
+    with pytest.raises(ValueError, match=r"nms_cfg for soft_nms must hold .*, got also score_thr"):
         orbbec.batched_nms(boxes, scores, inds, {"type": "soft_nms", "iou_thr": 0.3, "score_thr": 0.1})
 
 

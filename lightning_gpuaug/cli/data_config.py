@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 from jsonargparse import ActionConfigFile, Namespace  # type: ignore[attr-defined]
@@ -23,12 +22,7 @@ class DataParser(Parser):
 
     def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
         """Parse the data part of a configuration file."""
-        try:
-            document = strict_yaml.load(Path(path).read_text(encoding="utf-8"))
-        except strict_yaml.DuplicateKeyError as error:
-            raise TypeError(f"{path}: {error}") from error
-        if not isinstance(document, dict):
-            raise TypeError(f"{path}: a configuration must be a mapping, got {type(document).__name__}")
+        document = strict_yaml.read(path)
         kept = {key: document[key] for key in _KEPT if key in document}
         parsed: Namespace = self.parse_string(json.dumps(kept), str(path), *args, **kwargs)
         return parsed
