@@ -10,7 +10,7 @@ from jsonargparse import ActionConfigFile, Namespace  # type: ignore[attr-define
 from lightning.pytorch import LightningDataModule
 
 from lightning_gpuaug.cli import strict_yaml
-from lightning_gpuaug.cli.errors import UsageError
+from lightning_gpuaug.cli.errors import UsageError, message_to_user_behind
 from lightning_gpuaug.cli.training import PARSER_MODE, HelpFormatter, Parser
 from lightning_gpuaug.data import STAGES, ImageDataModule
 
@@ -72,7 +72,13 @@ def training_data(parser: DataParser, config: Namespace) -> ImageDataModule:
     for name, value in overwritten.items():
         if name in arguments:  # a subclass may not have it
             arguments[name] = value
-    data = parser.instantiate_classes(config).data
+    try:
+        data = parser.instantiate_classes(config).data
+    except Exception as error:
+        message = message_to_user_behind(error)
+        if message is None:
+            raise
+        raise UsageError(str(message)) from error
     if not isinstance(data, ImageDataModule):
         raise UsageError(f"data must be an ImageDataModule, got {type(data).__name__}")
     seed = config.get("seed_everything")
