@@ -142,6 +142,10 @@ def test_batched_soft_nms():
         assert torch.equal(dets[mine, 4], decayed)
     with pytest.raises(ValueError, match="nms_cfg type must be 'nms' or 'soft_nms', got 'print'"):
         orbbec.batched_nms(boxes, scores, inds, {"type": "print", "iou_thr": 0.3})
+    with pytest.raises(ValueError, match="nms_cfg must hold iou_thr, got type, iou_threshold"):
+        orbbec.batched_nms(boxes, scores, inds, {"type": "nms", "iou_threshold": 0.3})
+    with pytest.raises(ValueError, match=r"nms_cfg for soft_nms must hold .*, got also score_thr"):
+        orbbec.batched_nms(boxes, scores, inds, {"type": "soft_nms", "iou_thr": 0.3, "score_thr": 0.1})
 
 
 def test_roi_align_aligned_and_legacy():

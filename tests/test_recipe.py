@@ -8,7 +8,7 @@ from collections.abc import Callable
 
 import pytest
 
-from lightning_gpuaug import EvalRecipe, Normalize, RandomResizedCrop, TrainRecipe
+from lightning_gpuaug import ColorJitter, EvalRecipe, Normalize, RandomResizedCrop, TrainRecipe
 
 TWO = "must be two numbers 0 < a ≤ b"
 
@@ -50,8 +50,16 @@ def test_wrong_fields_are_named_in_one_line(make: Callable[[], object], message:
 
 def test_recipes_compare_by_value_however_they_were_written() -> None:
     """Lists from YAML and whole numbers from Python are the same recipe, so a resume does not warn of a change."""
-    written = TrainRecipe(RandomResizedCrop(scale=[0.5, 1], ratio=[1, 1]), normalize=Normalize([0, 0, 0], [1, 1, 1]))  # type: ignore[arg-type]
-    plain = TrainRecipe(RandomResizedCrop((0.5, 1.0), (1.0, 1.0)), normalize=Normalize((0.0,) * 3, (1.0,) * 3))  # type: ignore[arg-type]
+    written = TrainRecipe(
+        RandomResizedCrop(scale=[0.5, 1], ratio=[1, 1]),  # type: ignore[arg-type]
+        normalize=Normalize([0, 0, 0], [1, 1, 1]),  # type: ignore[arg-type]
+        color_jitter=ColorJitter([0, 2]),  # type: ignore[arg-type]
+    )
+    plain = TrainRecipe(
+        RandomResizedCrop((0.5, 1.0), (1.0, 1.0)),
+        normalize=Normalize((0.0,) * 3, (1.0,) * 3),  # type: ignore[arg-type]
+        color_jitter=ColorJitter((0.0, 2.0)),
+    )
     assert written == plain
     assert repr(written) == repr(plain)
     assert hash(written) == hash(plain)

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
 from typing import Any
 
 from jsonargparse import ActionConfigFile, Namespace  # type: ignore[attr-defined]
 from lightning.pytorch import LightningDataModule
 
 from lightning_gpuaug.cli import strict_yaml
-from lightning_gpuaug.cli.errors import UsageError
+from lightning_gpuaug.cli.errors import UsageError, message_to_user_behind
 from lightning_gpuaug.cli.training import PARSER_MODE, HelpFormatter, Parser
 from lightning_gpuaug.data import STAGES, ImageDataModule
 
@@ -23,12 +22,7 @@ class DataParser(Parser):
 
     def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
         """Parse the data part of a configuration file."""
-        try:
-            document = strict_yaml.load(Path(path).read_text(encoding="utf-8"))
-        except strict_yaml.DuplicateKeyError as error:
-            raise TypeError(f"{path}: {error}") from error
-        if not isinstance(document, dict):
-            raise TypeError(f"{path}: a configuration must be a mapping, got {type(document).__name__}")
+        document = strict_yaml.read(path)
         kept = {key: document[key] for key in _KEPT if key in document}
         parsed: Namespace = self.parse_string(json.dumps(kept), str(path), *args, **kwargs)
         return parsed
@@ -78,7 +72,13 @@ def training_data(parser: DataParser, config: Namespace) -> ImageDataModule:
     for name, value in overwritten.items():
         if name in arguments:  # a subclass may not have it
             arguments[name] = value
-    data = parser.instantiate_classes(config).data
+    try:
+        data = parser.instantiate_classes(config).data
+    except Exception as error:
+        message = message_to_user_behind(error)
+        if message is None:
+            raise
+        raise UsageError(str(message)) from error
     if not isinstance(data, ImageDataModule):
         raise UsageError(f"data must be an ImageDataModule, got {type(data).__name__}")
     seed = config.get("seed_everything")

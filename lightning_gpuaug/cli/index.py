@@ -58,6 +58,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--image", help="the TFRecord feature, or the WebDataset endings, of the image")
     parser.add_argument("--label", help='the feature or member of the label; "none" if there is none')
+    parser.add_argument(
+        "--label-offset", type=int, default=0, metavar="N", help="TFRecord: -1 where the files count classes from 1"
+    )
     parser.add_argument("--idx", nargs="+", help="RecordIO: the .idx files, in the order of the data files")
     parser.add_argument("--multilabel", action="store_true", help="a record has any number of labels")
     parser.add_argument(
@@ -69,6 +72,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--index-dir", help="where to keep it ($GPUAUG_INDEX_DIR, or a folder in ~/.cache)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and nothing else")
     return parser
+
+
+_DEFAULTS: dict[str, Any] = {"image": None, "label": None, "idx": None, "checksums": "all", "label_offset": 0}
 
 
 def _format_of(files: list[str]) -> str:
@@ -84,14 +90,14 @@ def _source(args: argparse.Namespace) -> tuple[str, RecordSource]:
 
     kind = _format_of(args.files) if args.format == "auto" else args.format
     allowed = {
-        "tfrecord": ("image", "label", "checksums"),
+        "tfrecord": ("image", "label", "checksums", "label_offset"),
         "webdataset": ("image", "label"),
         "recordio": ("idx",),
         "lmdb": (),
     }[kind]
-    for name, default in (("image", None), ("label", None), ("idx", None), ("checksums", "all")):
+    for name, default in _DEFAULTS.items():
         if name not in allowed and getattr(args, name) != default:
-            raise UsageError(f"--{name} means nothing for {kind}")
+            raise UsageError(f"--{name.replace('_', '-')} means nothing for {kind}")
     common: dict[str, Any] = {
         "missing": args.missing, "multilabel": args.multilabel, "index_dir": args.index_dir,
     }  # fmt: skip
@@ -121,7 +127,8 @@ def run_index(args: argparse.Namespace) -> IndexResult:
     kind, source = _source(args)
     with progress_bar("index", len(source.files), "files") as advance:
         records = source.build_index(lambda _: advance(1))
-    _ = source.targets  # labels are looked at together
+    if not (args.multilabel and records.labels.type == "int"):  # how many classes there are only the run is told
+        _ = source.targets  # labels are looked at together
     first = records.skipped[0] if records.skipped else ""
     seconds = time.perf_counter() - begin
     where = cache_folder(args.index_dir)

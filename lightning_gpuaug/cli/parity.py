@@ -60,7 +60,14 @@ def read_images(folder: Path | None, count: int, size: int) -> NDArray[np.uint8]
         if not paths:
             raise UsageError(f"no images in {folder} (looked for {', '.join(_SUFFIXES)})")
         chosen = np.linspace(0, len(paths) - 1, min(count, len(paths))).round().astype(int).tolist()
-        found = [Image.open(paths[i]).convert("RGB") for i in chosen]
+        found = []
+        for i in chosen:
+            try:
+                found.append(Image.open(paths[i]).convert("RGB"))
+            except (OSError, SyntaxError, Image.DecompressionBombError) as error:
+                raise UsageError(
+                    f"{paths[i]} cannot be read by Pillow: {error}; gpuaug scan finds such files"
+                ) from error
     return np.stack([np.asarray(ImageOps.fit(image, (size, size), Image.Resampling.BICUBIC)) for image in found])
 
 

@@ -188,14 +188,18 @@ def write_preview(data: ImageDataModule, indices: list[int], draws: int, path: P
     preview = training_preview(data, indices, draws)
     tiles = [tile for row in preview.rows for tile in row]
     widest = max(tile.pixels.shape[1] for tile in tiles)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draw_grid(
+    picture = draw_grid(
         [tile.pixels for tile in tiles],
         [tile.caption for tile in tiles],
         columns=len(preview.headings),
         scale=max(1, -(-_READABLE // widest)),
         headings=preview.headings,
-    ).save(path)
+    )
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        picture.save(path, "PNG")
+    except OSError as error:
+        raise UsageError(f"--out: {path} cannot be written: {error.strerror or error}") from error
 
 
 def main(args: list[str]) -> int:

@@ -12,7 +12,9 @@ PyYAML follows YAML 1.1 and keeps the last of two equal keys without a word. Her
 
 from __future__ import annotations
 
+import os
 import re
+from pathlib import Path
 from typing import Any
 
 import yaml
@@ -75,10 +77,37 @@ def load(text: str) -> Any:
         DuplicateKeyError: a key stands twice in one mapping.
         yaml.YAMLError: the text is not YAML.
     """
-    loader = StrictLoader(text)
+    loader: StrictLoader | None = None
     try:
+        loader = StrictLoader(text)
         node = loader.get_single_node()
         _reject_duplicates(node)
         return None if node is None else loader.construct_document(node)
+    except RecursionError:
+        raise yaml.YAMLError("it is nested too deeply, or holds itself") from None
     finally:
-        loader.dispose()
+        if loader is not None:
+            loader.dispose()
+
+
+def read(path: str | os.PathLike[str]) -> dict[Any, Any]:
+    """Parse a configuration file.
+
+    Raises:
+        TypeError: in one line that names the file: it cannot be read, is not YAML, says something twice, or is no
+            mapping.
+    """
+    try:
+        document = load(Path(path).read_text(encoding="utf-8"))
+    except DuplicateKeyError as error:
+        raise TypeError(f"{path}: {error}") from error
+    except yaml.MarkedYAMLError as error:
+        line = f"line {error.problem_mark.line + 1}: " if error.problem_mark is not None else ""
+        raise TypeError(f"{path}: is not YAML: {line}{error.problem or error.context}") from error
+    except OSError as error:
+        raise TypeError(f"{path}: cannot be read: {error.strerror}") from error
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise TypeError(f"{path}: is not YAML: {' '.join(str(error).split())}") from error
+    if not isinstance(document, dict):
+        raise TypeError(f"{path}: a configuration must be a mapping, got {type(document).__name__}")
+    return document

@@ -85,10 +85,7 @@ class Parser(LightningArgumentParser):
 
     def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
         """Parse a configuration file, refusing keys that are given twice."""
-        try:
-            strict_yaml.load(Path(path).read_text(encoding="utf-8"))
-        except strict_yaml.DuplicateKeyError as error:
-            raise TypeError(f"{path}: {error}") from error
+        strict_yaml.read(path)
         parsed: Namespace = super().parse_path(path, *args, **kwargs)
         return parsed
 

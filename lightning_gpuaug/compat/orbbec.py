@@ -179,6 +179,8 @@ def batched_nms(
     config = dict(nms_cfg)
     kind = config.pop("type", "nms")
     class_agnostic = config.pop("class_agnostic", class_agnostic)
+    if "iou_thr" not in config:
+        raise ValueError(f"batched_nms: nms_cfg must hold iou_thr, got {', '.join(map(str, nms_cfg)) or 'nothing'}")
     threshold = config.pop("iou_thr")
     classes = torch.zeros_like(inds, dtype=torch.int64) if class_agnostic else inds.to(torch.int64)
     if kind == "nms":
@@ -190,6 +192,11 @@ def batched_nms(
         return torch.cat([bboxes[keep], scores[keep, None]], 1), keep
     if kind != "soft_nms":
         raise ValueError(f"batched_nms: nms_cfg type must be 'nms' or 'soft_nms', got {kind!r}")
+    if unknown := sorted(config.keys() - {"method", "sigma", "min_score"}):
+        raise ValueError(
+            f"batched_nms: nms_cfg for soft_nms must hold iou_thr, method, sigma and min_score alone, got also "
+            f"{', '.join(unknown)}"
+        )
     boxes, values = _narrow(bboxes, scores)
     parts = []
     for value in torch.unique(classes):

@@ -4,6 +4,7 @@ Everything here works without the rest of the package. The ops are also `torch.o
 """
 
 from lightning_gpuaug.ops import _register, _register_detection, matrices  # noqa: F401  (load and complete the ops)
+from lightning_gpuaug.ops._applied import augment_matrix
 from lightning_gpuaug.ops._augment import augment, check_records
 from lightning_gpuaug.ops._augment_ragged import augment_list, augment_packed, resized_crop
 from lightning_gpuaug.ops._geometry import transform_boxes, transform_masks, transform_points
@@ -43,6 +44,7 @@ __all__ = [
     "affine_from_points",
     "augment",
     "augment_list",
+    "augment_matrix",
     "augment_packed",
     "autocontrast",
     "backend",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lightning_gpuaug.ops._box_checks import check_device, check_tensor
+from lightning_gpuaug.ops._box_checks import check_device, check_output_size, check_tensor, is_number
 from lightning_gpuaug.ops._warp import Border, Centre, check_warp_choices, checked_matrix
 from lightning_gpuaug.ops.matrices import invert, square
 
@@ -56,8 +56,8 @@ def transform_boxes(
         ValueError: an argument has a wrong type, shape, device or value.
     """
     _check_annotations("transform_boxes", "boxes", boxes, matrix, 4)
-    if not 0 <= min_visibility <= 1:
-        raise ValueError(f"transform_boxes: min_visibility must be in 0..1, got {min_visibility}")
+    if not (is_number(min_visibility) and 0 <= min_visibility <= 1):
+        raise ValueError(f"transform_boxes: min_visibility must be in 0..1, got {min_visibility!r}")
     corners = boxes[..., [0, 1, 2, 1, 2, 3, 0, 3]].reshape(*boxes.shape[:-2], -1, 2)
     x, y, w = (v.reshape(*boxes.shape[:-1], 4) for v in _homogeneous(corners, matrix))
     before_camera = (w > 0).all(-1) | (w < 0).all(-1)
@@ -65,7 +65,7 @@ def transform_boxes(
     hull = torch.stack([x.amin(-1), y.amin(-1), x.amax(-1), y.amax(-1)], -1)
     moved = hull
     if output_size is not None:
-        height, width = output_size
+        height, width = check_output_size("transform_boxes", output_size)
         limits = hull.new_tensor([width, height, width, height])
         moved = hull.clamp(min=0).minimum(limits)
     area = _area(moved)
@@ -106,12 +106,14 @@ def transform_masks(
         )
     n, c = masks.shape[0], masks.shape[1] if masks.ndim == 4 else 1
     height, width = masks.shape[-2:]
-    out_h, out_w = (height, width) if output_size is None else output_size
+    if min(height, width) < 1:
+        raise ValueError(f"transform_masks: masks must have a height and a width, got {tuple(masks.shape)}")
+    out_h, out_w = check_output_size("transform_masks", (height, width) if output_size is None else output_size)
     # A label of any type is some bytes, and nearest neighbours keep bytes together.
     size = masks.element_size()
     planes = masks.reshape(n * c, height, width, 1).contiguous().view(torch.uint8)
     images = planes.permute(0, 3, 1, 2)
-    fill_bytes = torch.tensor([fill], dtype=masks.dtype).view(torch.uint8).tolist()
+    fill_bytes = _as_label(fill, masks.dtype).view(torch.uint8).tolist()
     full = square("transform_masks", matrix)
     if full.ndim == 3 and c > 1:
         full = full.repeat_interleave(c, 0)
@@ -121,6 +123,19 @@ def transform_masks(
     )
     labels = warped.permute(0, 2, 3, 1).contiguous().view(n * c, out_h, out_w, size).view(masks.dtype)
     return labels.reshape(*masks.shape[:-2], out_h, out_w)
+
+
+def _as_label(fill: float, dtype: torch.dtype) -> torch.Tensor:
+    """`fill` in the masks' type, (1,); one that would become another label is refused."""
+    if not is_number(fill):
+        raise ValueError(f"transform_masks: fill must be a number, got {fill!r}")
+    try:
+        label = torch.tensor([fill], dtype=dtype)
+    except (RuntimeError, ValueError):  # too large, or not finite
+        label = torch.tensor([], dtype=dtype)
+    if not dtype.is_floating_point and label.tolist() != [fill]:
+        raise ValueError(f"transform_masks: fill must be a value of {dtype}, got {fill!r}")
+    return label
 
 
 def _check_annotations(op: str, name: str, values: torch.Tensor, matrix: torch.Tensor, last: int) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_gpuaug.ops._box_checks import check_device, check_tensor
+from lightning_gpuaug.ops._box_checks import check_device, check_output_size, check_tensor, is_number, is_whole
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
@@ -55,13 +55,14 @@ def roi_align(
         >>> roi_align(x, torch.tensor([[0.0, 0, 0, 4, 4]]), 2, sampling_ratio=2, aligned=True).flatten().tolist()
         [2.5, 4.5, 10.5, 12.5]
     """
-    out_h, out_w = (output_size, output_size) if isinstance(output_size, int) else output_size
+    size = (output_size, output_size) if isinstance(output_size, int) else output_size
+    out_h, out_w = check_output_size("roi_align", size)
     if not isinstance(rois, torch.Tensor):
         rois = _with_image_index(rois, x)
     if not torch.compiler.is_compiling():
         check_roi_align(x, rois, spatial_scale)
-        if min(out_h, out_w) < 1:
-            raise ValueError(f"roi_align: output_size must be 1 or more, got {(out_h, out_w)}")
+        if not is_whole(sampling_ratio):
+            raise ValueError(f"roi_align: sampling_ratio must be a whole number, got {sampling_ratio!r}")
         if validate or x.device.type == "cpu":
             check_regions(rois, x.shape[0])
     result: torch.Tensor = torch.ops.lightning_gpuaug.roi_align(
@@ -91,6 +92,8 @@ def check_roi_align(x: torch.Tensor, rois: torch.Tensor, spatial_scale: float, n
             raise ValueError(f"roi_align: {argument} must be a floating tensor, got {value.dtype}")
     if x.ndim != 4:
         raise ValueError(f"roi_align: {name} must have shape (N, C, H, W), got {tuple(x.shape)}")
+    if not torch.compiler.is_compiling() and min(x.shape[2:]) < 1:
+        raise ValueError(f"roi_align: {name} must have a height and a width, got {tuple(x.shape)}")
     if x.dtype == torch.float64 and x.device.type == "cuda":
         raise ValueError(
             f"roi_align: on CUDA {name} must be torch.float32, torch.float16 or torch.bfloat16, got {x.dtype}"
@@ -98,8 +101,8 @@ def check_roi_align(x: torch.Tensor, rois: torch.Tensor, spatial_scale: float, n
     if rois.ndim != 2 or rois.shape[1] != 5:
         raise ValueError(f"roi_align: rois must have shape (K, 5), got {tuple(rois.shape)}")
     check_device("roi_align", "rois", rois, name, x)
-    if not (math.isfinite(spatial_scale) and spatial_scale > 0):
-        raise ValueError(f"roi_align: spatial_scale must be finite and above 0, got {spatial_scale}")
+    if not (is_number(spatial_scale) and math.isfinite(spatial_scale) and spatial_scale > 0):
+        raise ValueError(f"roi_align: spatial_scale must be finite and above 0, got {spatial_scale!r}")
 
 
 def check_regions(rois: torch.Tensor, images: int) -> None:

@@ -7,7 +7,7 @@ from typing import Literal
 
 import torch
 
-from lightning_gpuaug.ops._box_checks import check_device, check_tensor
+from lightning_gpuaug.ops._box_checks import check_device, check_output_size, check_tensor, is_number
 
 Interpolation = Literal["nearest", "bilinear", "bicubic"]
 Border = Literal["constant", "replicate", "reflect", "reflect101", "pil"]
@@ -65,18 +65,24 @@ def warp(
     """
     numbers = check_warp_choices(interpolation, border, centre)
     matrix = checked_matrix("warp", matrix, x)
-    out_h, out_w = (x.shape[2], x.shape[3]) if output_size is None else output_size
-    fills = [float(fill)] if isinstance(fill, (int, float)) else [float(v) for v in fill]
+    out_h, out_w = check_output_size("warp", tuple(x.shape[2:]) if output_size is None else output_size)
+    fills = _fill_colour(fill)
     if len(fills) != 1 and (len(fills) != x.shape[1] or len(fills) > 32):
         raise ValueError(
             f"warp: fill must be one number or one a channel ({x.shape[1]}, at most 32), got {len(fills)} numbers"
         )
-    if not torch.compiler.is_compiling() and min(out_h, out_w) < 1:
-        raise ValueError(f"warp: output_size must be 1 or more, got {(out_h, out_w)}")
     result: torch.Tensor = torch.ops.lightning_gpuaug.warp(
         x, matrix, out_h, out_w, numbers[0], numbers[1], fills, centre == "half"
     )
     return result
+
+
+def _fill_colour(fill: float | Sequence[float]) -> list[float]:
+    """One number, or one a channel."""
+    values = [fill] if isinstance(fill, (int, float)) else fill
+    if not torch.compiler.is_compiling() and (isinstance(values, str) or not all(map(is_number, values))):
+        raise ValueError(f"warp: fill must be one number or one a channel, got {fill!r}")
+    return [float(v) for v in values]
 
 
 def check_warp_choices(interpolation: str, border: str, centre: str) -> tuple[int, int]:

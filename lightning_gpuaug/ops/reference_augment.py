@@ -19,7 +19,7 @@ from lightning_gpuaug.ops.reference_geometry import blurred, sharpened, warped
 from lightning_gpuaug.ops.reference_math import fma, normal_from_words, philox
 
 _GRAY, _PIL_GRAY = (2989, 5870, 1140), (19595, 38470, 7471)
-_WARPS = range(Opcode.TRANSLATE, Opcode.PERSPECTIVE + 1)
+WARPS = range(Opcode.TRANSLATE, Opcode.PERSPECTIVE + 1)
 
 
 class _Op:
@@ -34,7 +34,8 @@ class _Op:
         self.numbers = numbers
 
 
-def _read_ops(words: list[int], numbers: list[float]) -> list[_Op]:
+def read_ops(words: list[int], numbers: list[float]) -> list[_Op]:
+    """The ops of a record, given as integers and as floats."""
     ops, at = [], Word.PROGRAM + 0
     while at < rec.WORDS:
         head = words[at]
@@ -140,7 +141,7 @@ def _apply(op: _Op, image: torch.Tensor, fill: tuple[int, int, int]) -> torch.Te
     match op.opcode:
         case Opcode.NONE:
             return image
-        case opcode if opcode in _WARPS:
+        case opcode if opcode in WARPS:
             return warped(image, opcode, op.numbers, op.interpolation, op.border, fill)
         case Opcode.BRIGHTNESS:
             return _truncate(image.float() * op.numbers[0])
@@ -189,7 +190,7 @@ def _pixels(image: torch.Tensor, words: list[int], numbers: list[float], chains_
     if chains_allowed == 0:
         return image
     fill = (words[Word.FILL] & 255, words[Word.FILL] >> 8 & 255, words[Word.FILL] >> 16 & 255)
-    ops = _read_ops(words, numbers) if valid else []
+    ops = read_ops(words, numbers) if valid else []
     count = min(max(words[Word.CHAINS], 0), chains_allowed)
     if count == 0:
         for op in ops:

@@ -14,7 +14,7 @@ def _scalar_fma(a: float, b: float, c: float) -> float:
     return float(fma(*(torch.tensor([v], dtype=torch.float32) for v in (a, b, c))))
 
 
-def _matrix(opcode: Opcode, numbers: list[float], height: int, width: int) -> list[float]:
+def warp_numbers(opcode: Opcode, numbers: list[float], height: int, width: int) -> list[float]:
     """Destination to source, eight numbers."""
     m = [1.0, 0.0, 0.0, 0.0, 1.0, 0.0, 0.0, 0.0]
     match opcode:
@@ -85,7 +85,7 @@ def warped(image: torch.Tensor, opcode: Opcode, numbers: list[float], interpolat
     height, width, _ = image.shape
     color = torch.tensor(fill, dtype=torch.int32, device=image.device)
     perspective = opcode == Opcode.PERSPECTIVE
-    sx, sy = _source(_matrix(opcode, numbers, height, width), perspective, height, width, image.device)
+    sx, sy = _source(warp_numbers(opcode, numbers, height, width), perspective, height, width, image.device)
 
     def tap(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
         return _tap(image, x, y, border, color)

@@ -76,6 +76,6 @@ def check_whole(name: str, value: int, low: int, high: int) -> None:
 def pixel(name: str, value: Sequence[int]) -> tuple[int, ...]:
     """`value` as three integers in 0..255."""
     listed = isinstance(value, Sequence) and not isinstance(value, str)
-    require(listed and len(value) == 3 and all(isinstance(v, int) and 0 <= v <= 255 for v in value), name,
+    require(listed and len(value) == 3 and all(is_whole(v) and 0 <= v <= 255 for v in value), name,
             "must be three integers in 0..255", value)  # fmt: skip
     return tuple(value)

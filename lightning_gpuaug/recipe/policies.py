@@ -5,13 +5,26 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
-from lightning_gpuaug.recipe.checks import Interpolation, check_interpolation, pixel, require
+from lightning_gpuaug.recipe.checks import (
+    Interpolation,
+    check_interpolation,
+    check_switch,
+    check_whole,
+    is_number,
+    is_whole,
+    pixel,
+    require,
+)
 
 AUTOAUGMENT_POLICIES = ("imagenet", "cifar10", "svhn")
 
 MOST_CHAINS = 4
 MOST_OPS = 10
 """AugMix chains, and ops of all chains together, that a sample's program has room for."""
+
+
+def _check_bins(name: str, value: int) -> None:
+    require(is_whole(value) and value >= 2, name, "must be a whole number of at least 2", value)
 
 
 @dataclass(frozen=True)
@@ -36,11 +49,9 @@ class RandAugment:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        require(1 <= self.num_ops <= MOST_OPS, "RandAugment.num_ops", f"must be in 1..{MOST_OPS}", self.num_ops)
-        require(self.num_magnitude_bins >= 2, "RandAugment.num_magnitude_bins", "must be at least 2",
-                self.num_magnitude_bins)  # fmt: skip
-        require(0 <= self.magnitude < self.num_magnitude_bins, "RandAugment.magnitude",
-                f"must be in 0..{self.num_magnitude_bins - 1}", self.magnitude)  # fmt: skip
+        check_whole("RandAugment.num_ops", self.num_ops, 1, MOST_OPS)
+        _check_bins("RandAugment.num_magnitude_bins", self.num_magnitude_bins)
+        check_whole("RandAugment.magnitude", self.magnitude, 0, self.num_magnitude_bins - 1)
         check_interpolation("RandAugment.interpolation", self.interpolation)
         object.__setattr__(self, "fill", pixel("RandAugment.fill", self.fill))
 
@@ -83,7 +94,7 @@ class TrivialAugmentWide:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        require(self.bins >= 2, "TrivialAugmentWide.bins", "must be at least 2", self.bins)
+        _check_bins("TrivialAugmentWide.bins", self.bins)
         check_interpolation("TrivialAugmentWide.interpolation", self.interpolation)
         object.__setattr__(self, "fill", pixel("TrivialAugmentWide.fill", self.fill))
 
@@ -112,14 +123,15 @@ class AugMix:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        require(1 <= self.severity <= 10, "AugMix.severity", "must be in 1..10", self.severity)
-        require(1 <= self.mixture_width <= MOST_CHAINS, "AugMix.mixture_width", f"must be in 1..{MOST_CHAINS}",
-                self.mixture_width)  # fmt: skip
-        require(self.chain_depth in (-1, 1, 2, 3), "AugMix.chain_depth", "must be -1, 1, 2 or 3", self.chain_depth)
+        check_whole("AugMix.severity", self.severity, 1, 10)
+        check_whole("AugMix.mixture_width", self.mixture_width, 1, MOST_CHAINS)
+        require(is_whole(self.chain_depth) and self.chain_depth in (-1, 1, 2, 3), "AugMix.chain_depth",
+                "must be -1, 1, 2 or 3", self.chain_depth)  # fmt: skip
         deepest = 3 if self.chain_depth == -1 else self.chain_depth
         require(self.mixture_width * deepest <= MOST_OPS, "AugMix.chain_depth",
                 f"must be 1 or 2 with {self.mixture_width} chains", self.chain_depth)  # fmt: skip
-        require(0 < self.alpha < float("inf"), "AugMix.alpha", "must be above 0 and finite", self.alpha)
+        require(is_number(self.alpha) and self.alpha > 0, "AugMix.alpha", "must be above 0 and finite", self.alpha)
+        check_switch("AugMix.all_ops", self.all_ops)
         check_interpolation("AugMix.interpolation", self.interpolation)
         object.__setattr__(self, "fill", pixel("AugMix.fill", self.fill))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -10,6 +11,7 @@ from lightning_gpuaug.recipe.checks import (
     check_probability,
     check_resampling,
     is_number,
+    is_whole,
     numbers,
     positive_range,
     require,
@@ -73,12 +75,13 @@ class Normalize:
 def _jitter_range(
     name: str, value: float | tuple[float, float], centre: float, low: float, high: float
 ) -> tuple[float, float]:
-    if isinstance(value, (int, float)):
-        require(0 <= value <= high, name, f"must be in 0..{high:g} or a pair", value)
+    rule = f"must be a finite number in 0..{high:g} or a pair a ≤ b in {low:g}..{high:g}"
+    if not isinstance(value, Sequence):
+        require(is_number(value) and 0 <= value <= high, name, rule, value)
         return (max(centre - value, low), centre + value)
-    require(len(value) == 2 and low <= value[0] <= value[1] <= high, name,
-             f"must be a number or two numbers a ≤ b in {low:g}..{high:g}", value)  # fmt: skip
-    return (float(value[0]), float(value[1]))
+    first, second = numbers(name, value, 2, rule)
+    require(low <= first <= second <= high, name, rule, value)
+    return (first, second)
 
 
 @dataclass(frozen=True)
@@ -104,7 +107,9 @@ class ColorJitter:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        self.ranges()
+        for name, used in zip(("brightness", "contrast", "saturation", "hue"), self.ranges(), strict=True):
+            if isinstance(getattr(self, name), Sequence):
+                object.__setattr__(self, name, used)
         check_probability("ColorJitter.probability", self.probability)
 
     def ranges(self) -> tuple[tuple[float, float], ...]:
@@ -134,8 +139,9 @@ class GaussianBlur:
 
     def __post_init__(self) -> None:
         """Validate every field."""
-        require(self.kernel_size % 2 == 1 and 1 <= self.kernel_size <= 63, "GaussianBlur.kernel_size",
-                "must be odd and in 1..63", self.kernel_size)  # fmt: skip
+        odd = is_whole(self.kernel_size) and self.kernel_size % 2 == 1
+        require(odd and 1 <= self.kernel_size <= 63, "GaussianBlur.kernel_size", "must be odd and in 1..63",
+                self.kernel_size)  # fmt: skip
         object.__setattr__(self, "sigma", positive_range("GaussianBlur.sigma", self.sigma, 1000))
         check_probability("GaussianBlur.probability", self.probability)
 
@@ -216,8 +222,8 @@ class Mix:
     def __post_init__(self) -> None:
         """Validate every field."""
         for name in ("mixup_alpha", "cutmix_alpha"):
-            require(0 <= getattr(self, name) < float("inf"), f"Mix.{name}", "must be at least 0 and finite",
-                    getattr(self, name))  # fmt: skip
+            alpha = getattr(self, name)
+            require(is_number(alpha) and alpha >= 0, f"Mix.{name}", "must be at least 0 and finite", alpha)
         require(self.mixup_alpha > 0 or self.cutmix_alpha > 0, "Mix", "must have an alpha above 0", self.mixup_alpha)
         for name in ("probability", "switch_probability"):
             check_probability(f"Mix.{name}", getattr(self, name))

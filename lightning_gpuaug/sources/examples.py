@@ -19,7 +19,7 @@ import numpy.typing as npt
 from lightning_gpuaug.sources.base import Feed, Source, Targets, map_classes, read_only, validated_classes
 from lightning_gpuaug.sources.encoded import Background, Encoded, Indices, new_buffer
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
-from lightning_gpuaug.sources.fetching import UNKNOWN, Fetcher, MapDataset, fetch_here, start_worker
+from lightning_gpuaug.sources.fetching import ABSENT, UNKNOWN, Fetcher, MapDataset, fetch_here, start_worker
 from lightning_gpuaug.sources.labels import translated
 from lightning_gpuaug.sources.orders import ExampleOrder, Order
 
@@ -146,7 +146,7 @@ class Examples(Source):
             )
         if self._known is not None and len(self._known) != len(self):
             raise ValueError(f"Examples.known_targets must be one a sample, got {len(self._known)} for {len(self)}")
-        self._fetcher(0 if self._kept is None else int(self._kept[0]))
+        _ = self._first_kind
 
     @property
     def feed(self) -> Feed:
@@ -169,6 +169,12 @@ class Examples(Source):
     @cached_property
     def _fetcher(self) -> Fetcher:
         return Fetcher(self.dataset, self.image, self.label, self.known_targets is None)
+
+    @cached_property
+    def _first_kind(self) -> str | None:
+        """Kind of the first sample's target, which all have; None if that one cannot be read."""
+        _, target, _ = self._fetcher(0 if self._kept is None else int(self._kept[0]))
+        return None if target is UNKNOWN else _kind(target)
 
     @cached_property
     def _own_classes(self) -> tuple[str, ...] | None:
@@ -227,18 +233,16 @@ class Examples(Source):
         def name(row: int) -> str:
             return self.location(int(rows[row]))
 
-        good = next((value for value in values if value is not UNKNOWN), -1)
+        # Checked against the dataset's first sample, not the batch's, so that no batch has a type of its own.
+        known = [row for row, value in enumerate(values) if value is not UNKNOWN]
+        kind = self._first_kind if self._first_kind is not None else _kind(values[known[0]]) if known else None
+        for row in known:
+            if (own := _kind(values[row])) != kind:
+                raise ValueError(f"{name(row)}: targets must be of one kind, got {own}, the first being {kind}")
+        good = values[known[0]] if known else ABSENT
         filled = [good if value is UNKNOWN else value for value in values]  # bad images: their rows do not stay
-        try:
-            targets = _as_targets(np.stack([np.asarray(value) for value in filled]), name(0))
-        except ValueError as error:
-            shapes = {np.shape(value) for value in filled}
-            if len(shapes) == 1:
-                raise
-            odd = next(row for row, value in enumerate(filled) if np.shape(value) != np.shape(filled[0]))
-            raise ValueError(
-                f"{name(odd)}: targets must have one shape, got {np.shape(filled[odd])} after {np.shape(filled[0])}"
-            ) from error
+        numbers = [-1 if value is ABSENT else value for value in filled]
+        targets = _as_targets(np.stack([np.asarray(value) for value in numbers]), name(known[0] if known else 0))
         self._check_range(targets, name)
         if self._translation is None:
             return targets
@@ -263,6 +267,18 @@ class Examples(Source):
         A Hugging Face dataset's own fingerprint counts too. Samples are not fetched for it.
         """
         return self._fingerprint
+
+
+def _kind(target: Any) -> str:
+    """What a target is, in words."""
+    if target is ABSENT:
+        return "none"
+    values = np.asarray(target)
+    if values.dtype.kind not in "biuf":
+        return f"{type(target).__name__}"
+    if values.ndim:
+        return f"numbers of shape {values.shape}"
+    return "a whole number" if values.dtype.kind in "biu" else "a floating-point number"
 
 
 def _as_targets(values: npt.NDArray[Any], name: str) -> Targets:

@@ -31,6 +31,17 @@ class Unknown:
 UNKNOWN = Unknown()
 
 
+class Absent:
+    """Target of a sample that has none; the one instance survives pickling."""
+
+    def __reduce__(self) -> str:
+        """Found again by its name."""
+        return "ABSENT"
+
+
+ABSENT = Absent()
+
+
 @dataclass(frozen=True)
 class Fetcher:
     """Fetches one sample.
@@ -70,11 +81,11 @@ class Fetcher:
             if not self.labelled or (set(sample) == {image} and self.label is None):
                 label = None
             elif image not in sample and set(sample) <= {"bytes", "path"}:
-                return sample, -1  # a Hugging Face image alone
+                return sample, ABSENT  # a Hugging Face image alone
             absent = [key for key in (image, label) if key is not None and key not in sample]
             if absent:
                 raise ValueError(f"{name}: a sample must have {absent[0]!r}, has {', '.join(map(str, sample))}")
-            return sample[image], -1 if label is None else sample[label]
+            return sample[image], ABSENT if label is None else sample[label]
         if isinstance(sample, (tuple, list)):
             image, label = self._key(self.image, 0), self._key(self.label, 1)
             wanted = [image, label] if self.labelled and len(sample) > 1 else [image]
@@ -84,8 +95,8 @@ class Fetcher:
                 raise ValueError(
                     f"{name}: a sample must have the positions {wanted}, has {len(sample)} items"
                 ) from None
-            return values[0], values[1] if len(values) > 1 else -1
-        return sample, -1
+            return values[0], values[1] if len(values) > 1 else ABSENT
+        return sample, ABSENT
 
     @staticmethod
     def _key(given: str | int | None, usual: str | int) -> Any:

@@ -98,12 +98,14 @@ class LabelRule:
         multilabel: a record has any number of classes.
         class_names: what whole numbers stand for, or the names that may occur and their order.
         offset: added to whole numbers.
+        labelled: records have labels; False for images alone.
     """
 
     owner: str
     multilabel: bool
     class_names: tuple[str, ...] | None
     offset: int = 0
+    labelled: bool = True
 
     def targets(self, column: LabelColumn, name: Name) -> tuple[tuple[str, ...] | None, Targets]:
         """Class list (None if unknown) and targets: int64 (N,), or float32 (N, C) when multi-label.
@@ -112,7 +114,7 @@ class LabelRule:
             ValueError: a record's label breaks a rule; names the record.
         """
         count = len(column.counts)
-        if column.type == "none":
+        if not self.labelled:
             return self.class_names, np.full(count, -1, dtype=np.int64)
         if column.type == "float" and self.multilabel:
             return self.class_names, self._vectors(column, name)
@@ -126,6 +128,8 @@ class LabelRule:
         if not self.multilabel:
             return classes, ids
         if classes is None:
+            if column.type == "none":
+                raise ValueError(f"{self.owner}: no record has a label; class_names must say which classes there are")
             raise ValueError(
                 f"{self.owner}.multilabel with whole numbers needs class_names: how many classes are there?"
             )

@@ -47,7 +47,11 @@ class LMDB(RecordSource):
     @cached_property
     def _files(self) -> tuple[str, ...]:
         found = super()._files
-        return tuple(os.path.join(path, "data.mdb") if os.path.isdir(path) else path for path in found)
+        files = tuple(os.path.join(path, "data.mdb") if os.path.isdir(path) else path for path in found)
+        for path, file in zip(found, files, strict=True):
+            if not os.path.exists(file):
+                raise FileNotFoundError(f"LMDB.path: no data.mdb in the folder {path}")
+        return files
 
     def _indexer(self) -> Indexer:
         return partial(index_lmdb, missing=self.missing)

@@ -27,7 +27,7 @@ class NameList(Sequence[str]):
 
     @classmethod
     def of(cls, names: Iterable[str]) -> NameList:
-        """Pack `names`. Raises UnicodeEncodeError for one that is not Unicode text."""
+        """Pack `names`. Raises ValueError for one that is not Unicode text or holds a NUL."""
         return cls(pack(names))
 
     def with_prefix(self, prefix: str) -> NameList:
@@ -68,6 +68,9 @@ class NameList(Sequence[str]):
 
 
 def pack(names: Iterable[str]) -> bytes:
-    """`names` as UTF-8, a NUL after each."""
-    text = "\0".join(names)
-    return (text + "\0").encode("utf-8") if text else b""
+    """`names` as UTF-8, a NUL after each; one that holds a NUL itself is a ValueError."""
+    names = list(names)
+    text = "\0".join([*names, ""])
+    if text.count("\0") != len(names):
+        raise ValueError(f"a name must not hold a NUL, got {next(name for name in names if chr(0) in name)!r}")
+    return text.encode("utf-8")

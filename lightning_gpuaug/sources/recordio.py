@@ -148,7 +148,7 @@ def _read_idx(path: str, idx: str, begins: list[int]) -> list[tuple[str, int]]:
             if not text.strip():
                 continue
             key, tab, offset = text.rstrip("\r\n").partition("\t")
-            if not tab or not offset.isdigit():
+            if not tab or not offset.isdecimal() or "\0" in key:
                 raise ValueError(f"{idx}:{line}: must be a key, a tab and a byte, got {text.strip()!r}")
             if int(offset) not in numbers:
                 raise ValueError(f"{idx}:{line}: {path} has no record at byte {offset}: they do not belong together")

@@ -87,7 +87,7 @@ class RecordSource(Source):
     @property
     def classes(self) -> tuple[str, ...] | None:
         """Class names, the position being the label; None for whole numbers without `class_names`."""
-        if self.training_classes is not None and self._records.labels.type != "none":
+        if self.training_classes is not None and self._labelled:
             return tuple(self.training_classes)
         return self._own[0]
 
@@ -227,7 +227,7 @@ class RecordSource(Source):
         """Own classes and labels, before any translation."""
         records = self._records
         names = None if self.class_names is None else tuple(self.class_names)
-        rule = LabelRule(type(self).__name__, self.multilabel, names, self._offset)
+        rule = LabelRule(type(self).__name__, self.multilabel, names, self._offset, self._labelled)
         classes, targets = rule.targets(records.labels, lambda i: records.name(i, self._files))
         return classes, targets if self._kept is None else targets[self._kept]
 
@@ -236,10 +236,15 @@ class RecordSource(Source):
         """Added to labels that are whole numbers."""
         return 0
 
+    @property
+    def _labelled(self) -> bool:
+        """Whether records have labels."""
+        return True
+
     @cached_property
     def _targets(self) -> Targets:
         own, targets = self._own
-        if self.training_classes is not None and self._records.labels.type != "none":
+        if self.training_classes is not None and self._labelled:
             targets = translated(own, targets, self.training_classes, f"{type(self).__name__} {self._files[0]} …")
         return read_only(targets)
 

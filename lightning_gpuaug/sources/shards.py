@@ -59,9 +59,13 @@ def expand(value: str | tuple[str, ...], owner: str) -> tuple[str, ...]:
                 files.extend(matches)
             else:
                 raise FileNotFoundError(f"{owner}: no such file: {path}")
-    if len(set(files)) != len(files):
-        twice = next(path for i, path in enumerate(files) if path in files[:i])
-        raise ValueError(f"{owner} must name each file once, got {twice} twice")
+    seen: dict[str, str] = {}
+    for path in files:
+        same = seen.setdefault(os.path.abspath(path), path)
+        if same is not path:
+            raise ValueError(
+                f"{owner} must name each file once, got {path} twice{'' if same == path else f' ({same})'}"
+            )
     return tuple(files)
 
 

@@ -133,6 +133,8 @@ def _pax(path: str, content: bytes, at: int) -> dict[str, str]:
 
 
 def _text(path: str, value: bytes, at: int) -> str:
+    if b"\0" in value:
+        raise ValueError(f"{path}: member names must not hold a NUL, got {value!r} at byte {at}")
     try:
         return value.decode("utf-8")
     except UnicodeDecodeError:

@@ -68,6 +68,10 @@ class TFRecord(RecordSource):
     def _offset(self) -> int:
         return self.label_offset
 
+    @property
+    def _labelled(self) -> bool:
+        return self.label is not None
+
     def _indexer(self) -> Indexer:
         return partial(
             index_tfrecord,

@@ -60,6 +60,10 @@ class WebDataset(RecordSource):
             if ending.lower() == "json" and not colon:
                 raise ValueError("WebDataset.label must name a field of the JSON (\"json:label\"), got 'json'")
 
+    @property
+    def _labelled(self) -> bool:
+        return self.label is not None
+
     def _indexer(self) -> Indexer:
         return partial(index_tar, image=self.image, label=self.label, multilabel=self.multilabel, missing=self.missing)
 
@@ -148,7 +152,7 @@ def _from_text(content: bytes, multilabel: bool) -> Label:
 def _from_json(content: bytes, field: str, multilabel: bool) -> Label:
     try:
         value: Any = json.loads(content)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise ValueError(f"must be JSON: {error}") from None
     for name in field.split("."):
         if not isinstance(value, dict) or name not in value:

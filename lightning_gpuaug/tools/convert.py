@@ -109,7 +109,10 @@ def convert(
         raise ValueError("convert needs one label a sample; the source has none, or several")
     layout = _Layout(source, folder, options)
     identity = _identity(source, options, layout)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OSError(f"the folder {folder} cannot be made: {error.strerror}") from error
     manifest = folder / f"{options.prefix}-manifest.json"
     journal = Journal(folder / f".{options.prefix}-journal.jsonl")
     try:

@@ -81,6 +81,14 @@ def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], ar
     assert not (tmp_path / "out").exists()
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tree(tmp_path / "train", good=1)
+    (tmp_path / "file").touch()
+    assert main(["convert", f"{tmp_path}/train", f"{tmp_path}/file/out", "--to=tfrecord"]) == 1
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert line == f"gpuaug convert: error: the folder {tmp_path}/file/out cannot be made: Not a directory"
+
+
 def _alive(folder: Path) -> list[str]:
     """Command lines of processes that have a file open below `folder`."""
     found = []

@@ -19,6 +19,8 @@ def data(tmp_path: Path) -> Path:
     files.write_tfrecord(tmp_path / "a-00", rows)
     files.write_tfrecord(tmp_path / "a-01", rows[:1])
     files.write_tar(tmp_path / "a.tar", {"1.jpg": jpeg(1), "1.cls": b"1", "2.jpg": jpeg(2)})
+    files.write_tfrecord(tmp_path / "from-minus-1", [example({"image/encoded": jpeg(0), "image/class/label": -1})])
+    files.write_tar(tmp_path / "several.tar", {"1.jpg": jpeg(1), "1.cls": b"1,2"})
     files.write_recordio(tmp_path / "a.rec", [files.recordio_record(jpeg(0), 0)], tmp_path / "a.idx")
     files.write_lmdb(tmp_path / "db", {b"0": files.datum(jpeg(0), 0)})
     return tmp_path
@@ -51,6 +53,8 @@ def test_an_index_that_a_run_then_uses(
         (["a.rec"], "1 records in 1 recordio file"),
         (["db"], "1 records in 1 lmdb file"),
         (["a-00", "--checksums", "lengths"], "3 records in 1 tfrecord file"),
+        (["from-minus-1", "--label-offset", "1"], "1 records in 1 tfrecord file"),
+        (["several.tar", "--multilabel"], "1 records in 1 webdataset file"),
     ],
 )
 def test_every_format(data: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], told: str) -> None:
@@ -69,6 +73,9 @@ def test_every_format(data: Path, capsys: pytest.CaptureFixture[str], arguments:
         (["a.tar"], 1, "a.tar:2: has no cls; it has jpg"),
         (["none-*"], 1, "no file matches"),
         (["a-00", "--image", "img"], 1, "record 0: feature 'img' is missing"),
+        (["from-minus-1"], 1, "from-minus-1:0: label must be a class from 0, got -1"),
+        (["i"], 1, "no data.mdb in the folder"),
+        (["a.rec", "--label-offset", "1"], 2, "--label-offset means nothing for recordio"),
         (["a.rec", "--label", "x"], 2, "--label means nothing for recordio"),
         (["a.tar", "--label", "json"], 2, "must name a field of the JSON"),
         (["a.tar", "--format", "zip"], 2, "invalid choice"),
@@ -77,6 +84,7 @@ def test_every_format(data: Path, capsys: pytest.CaptureFixture[str], arguments:
 def test_exit_codes(
     data: Path, capsys: pytest.CaptureFixture[str], arguments: list[str], code: int, message: str
 ) -> None:
+    (data / "i").mkdir()
     got, out, err = run(capsys, data / arguments[0], *arguments[1:], "--index-dir", data / "i")
     assert (got, out) == (code, "")
     assert message in err

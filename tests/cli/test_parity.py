@@ -179,3 +179,10 @@ def test_default_recipes_are_of_every_kind_and_images_are_square() -> None:
     pictures = parity.read_images(None, 2, 24)
     assert pictures.shape == (2, 24, 24, 3)
     assert Image.fromarray(pictures[0]).convert("L").getextrema() != (0, 0)
+
+
+def test_an_image_that_cannot_be_read_is_named(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "cut.jpg").write_bytes(b"\xff\xd8\xff\xe0")
+    assert main(["parity", str(tmp_path)]) == 2
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith(f"gpuaug parity: error: {tmp_path}/cut.jpg cannot be read by Pillow: ")

@@ -181,6 +181,8 @@ def test_a_training_configuration_does(tree: DigitsTree, tmp_path: Path) -> None
         (["--data.train={train}", "--indices=[80]"], "--indices must be in 0..63"),
         (["--data.train={train}", "--draws=0"], "--draws must be at least 1, got 0"),
         (["--data.train={train}", "--data.train_recipe.hflip=2"], "TrainRecipe.hflip"),
+        (["--data.train={train}", "--data.train_recipe.auto=rand-m9x"], "the nearest valid one is 'rand'"),
+        (["--data.train={train}", "--images=1", "--draws=1", "--out=/proc/x.png"], "--out: /proc/x.png cannot be"),
         (["--data=lightning.pytorch.demos.boring_classes.BoringDataModule"], "data must be an ImageDataModule"),
         (["--config=/no/such/file.yaml"], "/no/such/file.yaml"),
     ],

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
+from pathlib import Path
 
 import pytest
 import yaml
 
+from lightning_gpuaug.cli import main
 from lightning_gpuaug.cli.strict_yaml import DuplicateKeyError, load
 
 
@@ -54,3 +56,27 @@ def test_scalars(text: str, value: object) -> None:
 def test_what_is_not_yaml_is_an_error() -> None:
     with pytest.raises(yaml.YAMLError):
         load("a: [1, 2")
+
+
+@pytest.mark.parametrize("command", ["fit", "audit", "preview"])
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"data: [\n", "is not YAML: line 2: expected the node content"),
+        (b"a: b: c\n", "is not YAML: line 1: mapping values are not allowed here"),
+        (b"data:\n\ttrain: x\n", "is not YAML: line 2: found character '\\t'"),
+        (b"data: {train: 'a\x01'}\n", "is not YAML: unacceptable character"),
+        (b"\xff\xfe\0", "is not YAML: 'utf-8' codec can't decode"),
+        (b"data: &a {train: *a}\n", "is not YAML: it is nested too deeply, or holds itself"),
+        (b"- 1\n", "a configuration must be a mapping, got list"),
+        (b"a: 1\na: 2\n", "key `a` is given twice"),
+    ],
+)
+def test_a_file_that_cannot_be_used_is_named_in_one_line(
+    command: str, content: bytes, message: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    config = tmp_path / "bad.yaml"
+    config.write_bytes(content)
+    assert main([command, f"--config={config}"]) == 2
+    [line] = capsys.readouterr().err.strip().splitlines()
+    assert line.startswith(f"gpuaug {command}: error: {config}: {message}")

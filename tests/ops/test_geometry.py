@@ -214,6 +214,9 @@ def test_masks_are_filled_with_the_ignored_label():
     assert ops.transform_masks(masks[:, None].float(), away, fill=0.25).unique().tolist() == [0.25]
 
 
+MASKS = torch.zeros(1, 4, 4, dtype=torch.uint8)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -231,6 +234,15 @@ def test_masks_are_filled_with_the_ignored_label():
         ),
         (lambda: ops.transform_masks(torch.zeros(3, 4), torch.eye(3)), r"masks must be real and have shape"),
         (lambda: ops.transform_masks(torch.zeros(1, 3, 4), torch.eye(3), border="no"), "border must be one of"),
+        (lambda: ops.transform_masks(MASKS, torch.eye(3), (0, 4)), r"output_size must be 1 or more, got \(0, 4\)"),
+        (lambda: ops.transform_masks(MASKS[:, :0], torch.eye(3)), r"masks must have a height and a width"),
+        (lambda: ops.transform_masks(MASKS, torch.eye(3), fill=300), "fill must be a value of torch.uint8, got 300"),
+        (lambda: ops.transform_masks(MASKS, torch.eye(3), fill=-1), "fill must be a value of torch.uint8, got -1"),
+        (lambda: ops.transform_masks(MASKS, torch.eye(3), fill=2.5), "fill must be a value of torch.uint8, got 2.5"),
+        (lambda: ops.transform_masks(MASKS, torch.eye(3), fill="a"), "fill must be a number, got 'a'"),
+        (lambda: ops.transform_boxes(torch.zeros(3, 4), torch.eye(3), 4), "output_size must be two whole .*, got 4"),
+        (lambda: ops.transform_boxes(torch.zeros(3, 4), torch.eye(3), (0, 4)), "output_size must be 1 or more"),
+        (lambda: ops.transform_boxes(torch.zeros(3, 4), torch.eye(3), min_visibility="1"), "min_visibility must be in"),
         (lambda: matrices.compose(), "compose: matrices must be at least one"),
         (lambda: matrices.invert([1, 2, 3]), "invert: matrix must be a floating tensor, got list"),
     ],

@@ -222,6 +222,9 @@ BAD_INPUTS = {
     "device": ({"scores": torch.zeros(3, device="meta")}, r"scores must be on the device of boxes \(cpu\), got meta"),
     "threshold": ({"iou_threshold": 1.5}, "iou_threshold must be in 0..1, got 1.5"),
     "NaN threshold": ({"iou_threshold": NAN}, "iou_threshold must be in 0..1, got nan"),
+    "text threshold": ({"iou_threshold": "0.5"}, "iou_threshold must be in 0..1, got '0.5'"),
+    "no threshold": ({"iou_threshold": None}, "iou_threshold must be in 0..1, got None"),
+    "max_out of 2.5": ({"max_out": 2.5}, "max_out must be 0 or more, got 2.5"),
     "class dtype": ({"classes": torch.zeros(3)}, "classes must be torch.int64, got torch.float32"),
     "class shape": ({"classes": torch.zeros(2, dtype=torch.int64)}, r"classes must have shape \(3,\), .* got \(2,\)"),
     "max_out": ({"max_out": -1}, "max_out must be 0 or more, got -1"),
@@ -234,7 +237,7 @@ def test_bad_input_is_one_line_that_names_the_argument(case):
     arguments = {**GOOD, "iou_threshold": 0.5, "max_out": 3, "classes": None} | changes
     with pytest.raises(ValueError, match=f"^nms_padded: {message}"):
         ops.nms_padded(**arguments)
-    if case not in ("a list", "device"):
+    if case not in ("a list", "device", "text threshold", "no threshold", "max_out of 2.5"):
         op = torch.ops.lightning_gpuaug.nms_padded
         with pytest.raises((ValueError, RuntimeError), match=message):
             op(*(arguments[name] for name in ("boxes", "scores", "classes", "iou_threshold", "max_out")))
@@ -245,7 +248,9 @@ def test_bad_input_is_one_line_that_names_the_argument(case):
     [
         ({"method": "cubic"}, "method must be one of linear, gaussian, got 'cubic'"),
         ({"sigma": 0.0}, "sigma must be finite and above 0, got 0"),
-        ({"min_score": NAN}, "min_score must not be NaN"),
+        ({"sigma": None}, "sigma must be finite and above 0, got None"),
+        ({"min_score": NAN}, "min_score must be a number and not NaN, got nan"),
+        ({"min_score": "0"}, "min_score must be a number and not NaN, got '0'"),
         ({"iou_threshold": -0.1}, "iou_threshold must be in 0..1, got -0.1"),
     ],
 )

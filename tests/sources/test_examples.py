@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -126,13 +127,36 @@ def test_samples_that_are_wrong(item: Callable[[int], Any], message: str) -> Non
     ("target", "message"),
     [
         (lambda i: "cat", r"Items\[0\]: a target must be a number or a vector of numbers"),
-        (lambda i: [0] * (1 + i // 3), r"Items\[3\]: targets must have one shape, got \(2,\) after \(1,\)"),
+        (
+            lambda i: [0] * (1 + i // 3),
+            r"Items\[3\]: targets must be of one kind, got numbers of shape \(2,\), .* of shape \(1,\)",
+        ),
+        (lambda i: 0.5 if i == 2 else i, r"Items\[2\]: targets must be of one kind, got a floating-point number, "),
+        (lambda i: 0 if i == 3 else 0.5, r"Items\[3\]: targets must be of one kind, got a whole number, the first"),
         (lambda i: 4 - i, r"Items\[0\]: target must be in 0\.\.2, got 4"),
     ],
 )
 def test_targets_that_are_wrong(target: Callable[[int], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fetched(Examples(Items(lambda i: (b"x", target(i))), class_names=("a", "b", "c")))
+
+
+@pytest.mark.parametrize("processes", [False, True])
+def test_a_sample_without_a_target_among_others_is_an_error(processes: bool) -> None:
+    """Nothing stands in for it, whichever batch it is in."""
+    samples = [(b"x", 0), (b"x", 1), (b"x",), (b"x",)]
+    source = Examples(samples, workers=1, processes=processes)  # type: ignore[arg-type]
+    source.check()
+    with (
+        closing(source.reader()) as reader,
+        pytest.raises(ValueError, match=r"list\[2\]: .* got none, the first being a"),
+    ):
+        reader.begin(np.array([2, 3]), False).result()
+    unlabelled = Examples([(b"x",)] * 4, workers=1, processes=processes)  # type: ignore[arg-type]
+    with closing(unlabelled.reader()) as reader:
+        targets = reader.begin(np.array([2, 3]), False).result().targets
+    assert targets is not None
+    assert targets.tolist() == [-1, -1]
 
 
 def test_what_cannot_be_read_is_a_bad_image(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from lightning_gpuaug.sources import LMDB, RecordIO, TFRecord, WebDataset
+from lightning_gpuaug.sources.names import NameList
 from lightning_gpuaug.sources.records import RecordSource
 from tests import record_files as files
 from tests.record_files import datum, example, jpeg, recordio_record, tar_member
@@ -278,6 +279,7 @@ def test_webdataset_labels_of_every_kind(tmp_path: Path) -> None:
         ("cls", b"\xff\xfe", "cls must be UTF-8 text"),
         ("json:b", b'{"a": 1}', r"json:b must have the field 'b', which has a"),
         ("json:a", b"{", "json:a must be JSON"),
+        ("json:a", b"[" * 100_000, "json:a must be JSON"),
         ("json:a", b'{"a": true}', "json:a must be a number or a name, got true"),
         ("json:a", b'{"a": [1]}', r"json:a must be a number or a name, got \[1\]"),
     ):
@@ -287,6 +289,35 @@ def test_webdataset_labels_of_every_kind(tmp_path: Path) -> None:
         source("cls", b"1", b"b").check()
     with pytest.raises(ValueError, match=r"class_names has a class of that name elsewhere, got 2"):
         source("cls", b"2", class_names=("1", "2", "10")).check()
+
+
+def test_no_record_with_a_label_is_still_multilabel(tmp_path: Path) -> None:
+    """The records of a shard, or of all, may have none of the classes."""
+    tar = files.write_tar(tmp_path / "x.tar", {"1.jpg": jpeg(1), "1.cls": b""})
+    source = WebDataset(tar, multilabel=True, class_names=("a", "b"))
+    assert source.targets.dtype == np.float32
+    assert source.targets.tolist() == [[0, 0]]
+    with pytest.warns(UserWarning, match="no samples of classes"):
+        assert source.with_classes(("b", "c", "a")).targets.tolist() == [[0, 0, 0]]
+    assert WebDataset(tar, label=None, multilabel=True, class_names=("a", "b")).targets.tolist() == [-1]
+    with pytest.raises(ValueError, match="no record has a label; class_names must say"):
+        WebDataset(tar, multilabel=True).check()
+
+
+def test_names_with_a_nul_are_refused(tmp_path: Path) -> None:
+    """They would shift the names of all records behind them."""
+    tar = tmp_path / "x.tar"
+    tar.write_bytes(files.pax("a\0b.jpg", jpeg(0)) + files.TAR_END)
+    with pytest.raises(ValueError, match=r"x\.tar: member names must not hold a NUL"):
+        WebDataset(tar, label=None).check()
+    rec = files.write_recordio(tmp_path / "a.rec", [recordio_record(jpeg(0), 0)])
+    (tmp_path / "a.idx").write_bytes(b"a\0b\t0\n")
+    with pytest.raises(ValueError, match=r"a\.idx:1: must be a key, a tab and a byte"):
+        RecordIO(rec, tmp_path / "a.idx").check()
+    with pytest.raises(ValueError, match=r"a name must not hold a NUL, got 'a\\x00b'"):
+        NameList.of(["x", "a\0b"])
+    assert list(NameList.of([""])) == [""]
+    assert list(NameList.of([])) == []
 
 
 # ---- RecordIO ------------------------------------------------------------------------------------------------------
@@ -450,6 +481,7 @@ def test_fingerprints_know_the_data_and_not_its_place(tmp_path: Path) -> None:
         (lambda p: WebDataset(p / "x", label="json"), "must name a field"),
         (lambda p: WebDataset(p / "x", label="JPG"), "must not be one of the image's endings"),
         (lambda p: TFRecord([str(p / "two"), str(p / "two")]), "must name each file once"),
+        (lambda p: TFRecord([str(p / "two"), f"{p}/./two"]), r"must name each file once, got .*/\./two twice"),
     ],
 )  # fmt: skip
 def test_arguments_that_are_refused(tmp_path: Path, make: Callable[[Path], RecordSource], message: str) -> None:
