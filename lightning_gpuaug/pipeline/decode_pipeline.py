@@ -6,10 +6,10 @@ from collections import deque
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
 from torch.utils.dlpack import from_dlpack
 
+from lightning_gpuaug.pipeline import inputs
 from lightning_gpuaug.pipeline.decoding import Decoding
 from lightning_gpuaug.pipeline.encoded_tensors import encoded_tensors
 from lightning_gpuaug.pipeline.errors import DecodeError
@@ -56,18 +56,12 @@ class DecodePipeline:
     @ranged("gpuaug.read")
     def start(self, request: Request) -> None:
         """Begin to decode a batch."""
-        rows = len(request)
         images = request.images
         self._pipe.feed_input("images", encoded_tensors(images) if isinstance(images, Encoded) else path_bytes(images))
-        self._pipe.feed_input("ticket", np.full((rows, 1), self._ticket, dtype=np.int64))
-        self._pipe.feed_input("start", request.start)
-        self._pipe.feed_input("size", request.size)
+        self._pipe.feed_input("asked", inputs.asked(request, self._ticket))
         if not self.decoding.packed:
             side = request.image_size or self.decoding.image_size
-            self._pipe.feed_input("image_size", np.full((rows, 2), side, dtype=np.float32))
-        if request.part is not None:
-            self._pipe.feed_input("begin", request.part[0])
-            self._pipe.feed_input("end", request.part[1])
+            self._pipe.feed_input("target", inputs.target(request, side))
         self._inside.append((self._ticket, request))
         self._ticket += 1
         # DALI's first schedule_run takes `prefetch` batches at once, each later one a single batch.
@@ -88,12 +82,12 @@ class DecodePipeline:
         try:
             # Bound to the consumer's stream rather than synchronised with the host: DALI's memory then returns to
             # its pool behind the work queued on that stream, and the host never waits for pixels.
-            images, tickets = self._pipe.outputs(cuda_stream=stream)
+            images, asked = self._pipe.outputs(cuda_stream=stream)
         except RuntimeError as error:
             raise DecodeError(str(error)) from error
-        got = tickets.as_array().reshape(-1)
+        got = asked.as_array()[:, inputs.TICKET]
         if len(got) != rows or (got != ticket).any():
-            raise RuntimeError(f"DALI returned batch {got.tolist()} where batch {ticket} of {rows} rows was due")
+            raise RuntimeError(f"DALI returned batch {got[:, 0].tolist()} where batch {ticket} of {rows} rows was due")
         dense = images.as_reshaped_tensor([request.bytes]) if self.decoding.packed else images.as_tensor()
         # The bytes too: a copy of them to the GPU may not be over yet.
         return Decoded(from_dlpack(dense), (images, dense, request.images))

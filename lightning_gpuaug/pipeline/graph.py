@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from lightning_gpuaug.pipeline import inputs
 from lightning_gpuaug.pipeline.decoding import Decoding
 from lightning_gpuaug.pipeline.files import read_files
 from lightning_gpuaug.recipe import EvalRecipe, Interpolation, TrainRecipe
@@ -12,8 +13,8 @@ from lightning_gpuaug.recipe import EvalRecipe, Interpolation, TrainRecipe
 def decoding_graph(decoding: Decoding) -> Any:
     """A built DALI pipeline that decodes the requests fed to it.
 
-    Its inputs are those of a `Request`: "images", "start", "size", for evaluation "begin" and "end" of `part`, unless
-    packed "image_size" (N, 2) float32, and a "ticket" (N, 1) int64, which comes out again behind the pixels.
+    Its inputs are "images", "asked" and, unless packed, "target", as `inputs` lays them out. Its outputs are the pixels
+    and "asked" as it came in.
     """
     from nvidia.dali import fn, types
     from nvidia.dali.pipeline import Pipeline
@@ -21,7 +22,6 @@ def decoding_graph(decoding: Decoding) -> Any:
     recipe, gpu = decoding.recipe, decoding.device == "gpu"
     resample = recipe.resample if isinstance(recipe, TrainRecipe) else recipe
     hardware: dict[str, Any] = {"hw_decoder_load": decoding.hw_decoder_load} if gpu else {}
-    part: dict[str, Any] = {}
     pipe = Pipeline(
         batch_size=decoding.batch_size,
         num_threads=decoding.num_threads,
@@ -36,11 +36,8 @@ def decoding_graph(decoding: Decoding) -> Any:
             ndim=3 if decoding.feed == "pixels" else 1,
             no_copy=decoding.feed != "paths",
         )
-        ticket = fn.external_source(name="ticket", dtype=types.INT64, ndim=1)
-        window = {
-            "start": fn.external_source(name="start", dtype=types.INT32, ndim=1),
-            "shape": fn.external_source(name="size", dtype=types.INT32, ndim=1),
-        }
+        asked = fn.external_source(name="asked", dtype=types.INT32, ndim=1)
+        window = {"start": asked[inputs.START], "shape": asked[inputs.SIZE]}
         if decoding.feed == "pixels":
             pixels = fn.slice(images, **window, axes=(0, 1))
             pixels = fn.reshape(pixels, layout="HWC")
@@ -56,18 +53,19 @@ def decoding_graph(decoding: Decoding) -> Any:
                 **window,
                 **hardware,
             )
-        if isinstance(recipe, EvalRecipe):
-            part["roi_start"] = fn.external_source(name="begin", dtype=types.FLOAT, ndim=1)
-            part["roi_end"] = fn.external_source(name="end", dtype=types.FLOAT, ndim=1)
         if not decoding.packed:
+            target = fn.external_source(name="target", dtype=types.FLOAT, ndim=1)
+            part: dict[str, Any] = {}
+            if isinstance(recipe, EvalRecipe):
+                part = {"roi_start": target[inputs.BEGIN], "roi_end": target[inputs.END]}
             pixels = fn.resize(
                 pixels,
-                size=fn.external_source(name="image_size", dtype=types.FLOAT, ndim=1),  # it may change by the epoch
+                size=target[inputs.OUTPUT],  # it may change by the epoch
                 interp_type=_interp(resample.interpolation),
                 antialias=resample.antialias,
                 **part,
             )
-        pipe.set_outputs(pixels, ticket)
+        pipe.set_outputs(pixels, asked)
     pipe.build()
     return pipe
 
