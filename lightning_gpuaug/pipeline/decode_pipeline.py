@@ -9,12 +9,11 @@ from typing import Any
 import torch
 from torch.utils.dlpack import from_dlpack
 
-from lightning_gpuaug.pipeline import inputs
+from lightning_gpuaug.pipeline import in_memory, inputs
 from lightning_gpuaug.pipeline.decoding import Decoding
-from lightning_gpuaug.pipeline.encoded_tensors import encoded_tensors
 from lightning_gpuaug.pipeline.errors import DecodeError
 from lightning_gpuaug.pipeline.graph import decoding_graph
-from lightning_gpuaug.pipeline.request import Request, path_bytes
+from lightning_gpuaug.pipeline.request import Paths, Request, path_bytes
 from lightning_gpuaug.ranges import ranged
 from lightning_gpuaug.sources.encoded import Encoded
 
@@ -56,8 +55,7 @@ class DecodePipeline:
     @ranged("gpuaug.read")
     def start(self, request: Request) -> None:
         """Begin to decode a batch."""
-        images = request.images
-        self._pipe.feed_input("images", encoded_tensors(images) if isinstance(images, Encoded) else path_bytes(images))
+        self._feed_images(request.images)
         self._pipe.feed_input("asked", inputs.asked(request, self._ticket))
         if not self.decoding.packed:
             side = request.image_size or self.decoding.image_size
@@ -68,6 +66,15 @@ class DecodePipeline:
         if self._running or len(self._inside) == self.decoding.prefetch:
             self._pipe.schedule_run()
             self._running = True
+
+    def _feed_images(self, images: Paths | Encoded) -> None:
+        if not isinstance(images, Encoded):
+            self._pipe.feed_input("images", path_bytes(images))
+        elif self.decoding.feed == "pixels":
+            self._pipe.feed_input("images", in_memory.pixel_tensors(images))
+        else:
+            self._pipe.feed_input("images", in_memory.whole_buffer(images))
+            self._pipe.feed_input("ranges", in_memory.ranges(images))
 
     @ranged("gpuaug.decode")
     def pop(self) -> Decoded:

@@ -8,13 +8,14 @@ from lightning_gpuaug.pipeline import inputs
 from lightning_gpuaug.pipeline.decoding import Decoding
 from lightning_gpuaug.pipeline.files import read_files
 from lightning_gpuaug.recipe import EvalRecipe, Interpolation, TrainRecipe
+from lightning_gpuaug.sources.base import Feed
 
 
 def decoding_graph(decoding: Decoding) -> Any:
     """A built DALI pipeline that decodes the requests fed to it.
 
-    Its inputs are "images", "asked" and, unless packed, "target", as `inputs` lays them out. Its outputs are the pixels
-    and "asked" as it came in.
+    Its inputs are "images"; of encoded images in memory "ranges", as `in_memory` has them; "asked" and, unless packed,
+    "target", as `inputs` lays them out. Its outputs are the pixels, and "asked" as it came in.
     """
     from nvidia.dali import fn, types
     from nvidia.dali.pipeline import Pipeline
@@ -30,20 +31,15 @@ def decoding_graph(decoding: Decoding) -> Any:
         exec_dynamic=True,
     )
     with pipe:
-        images = fn.external_source(
-            name="images",
-            dtype=types.UINT8,
-            ndim=3 if decoding.feed == "pixels" else 1,
-            no_copy=decoding.feed != "paths",
-        )
         asked = fn.external_source(name="asked", dtype=types.INT32, ndim=1)
         window = {"start": asked[inputs.START], "shape": asked[inputs.SIZE]}
         if decoding.feed == "pixels":
+            images = fn.external_source(name="images", dtype=types.UINT8, ndim=3, no_copy=True)
             pixels = fn.slice(images, **window, axes=(0, 1))
             pixels = fn.reshape(pixels, layout="HWC")
             pixels = pixels.gpu() if gpu else pixels
         else:
-            encoded = read_files(images) if decoding.feed == "paths" else images
+            encoded = _encoded(decoding.feed)
             pixels = fn.decoders.image_slice(
                 encoded,
                 device="mixed" if gpu else "cpu",
@@ -68,6 +64,17 @@ def decoding_graph(decoding: Decoding) -> Any:
         pipe.set_outputs(pixels, asked)
     pipe.build()
     return pipe
+
+
+def _encoded(feed: Feed) -> Any:
+    """The encoded images: files, or parts of a buffer."""
+    from nvidia.dali import fn, types
+
+    if feed == "paths":
+        return read_files(fn.external_source(name="images", dtype=types.UINT8, ndim=1))
+    buffer = fn.external_source(name="images", dtype=types.UINT8, ndim=1, no_copy=True)
+    ranges = fn.external_source(name="ranges", dtype=types.INT64, ndim=1)
+    return fn.slice(buffer, ranges[0:1], ranges[1:2], axes=[0])
 
 
 def _interp(name: Interpolation) -> Any:
