@@ -11,7 +11,8 @@ from lightning_gpuaug.ops._image_sizes import image_sizes
 from lightning_gpuaug.ops._info import backend, build_info
 from lightning_gpuaug.ops._nms import batched_nms, nms, nms_padded, soft_nms
 from lightning_gpuaug.ops._normalize import normalize
-from lightning_gpuaug.ops._records import crc32c, image_sizes_packed, read_ranges
+from lightning_gpuaug.ops._random_crops import random_crops
+from lightning_gpuaug.ops._records import crc32c, file_states, image_sizes_packed, read_ranges
 from lightning_gpuaug.ops._resize_packed import resize_packed
 from lightning_gpuaug.ops._roi_align import roi_align
 from lightning_gpuaug.ops._single import (
@@ -55,6 +56,7 @@ __all__ = [
     "crc32c",
     "equalize",
     "erase",
+    "file_states",
     "gamma",
     "gaussian_blur",
     "grayscale",
@@ -70,6 +72,7 @@ __all__ = [
     "nms_padded",
     "normalize",
     "posterize",
+    "random_crops",
     "read_ranges",
     "resize_packed",
     "resized_crop",

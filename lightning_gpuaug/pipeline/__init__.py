@@ -12,7 +12,8 @@ from lightning_gpuaug.pipeline.decoding import Decoding
 from lightning_gpuaug.pipeline.errors import DecodeError, FileError, reason_of
 from lightning_gpuaug.pipeline.files import FilePipeline, reading_pipeline
 from lightning_gpuaug.pipeline.library import release_memory, require_dali
-from lightning_gpuaug.pipeline.request import Paths, Request, path_bytes
+from lightning_gpuaug.pipeline.request import Paths, Request
+from lightning_gpuaug.sources.encoded import path_bytes
 
 __all__ = [
     "DecodeError",

@@ -13,9 +13,9 @@ from lightning_gpuaug.pipeline import in_memory, inputs
 from lightning_gpuaug.pipeline.decoding import Decoding
 from lightning_gpuaug.pipeline.errors import DecodeError
 from lightning_gpuaug.pipeline.graph import decoding_graph
-from lightning_gpuaug.pipeline.request import Paths, Request, path_bytes
+from lightning_gpuaug.pipeline.request import Paths, Request
 from lightning_gpuaug.ranges import ranged
-from lightning_gpuaug.sources.encoded import Encoded
+from lightning_gpuaug.sources.encoded import Encoded, path_bytes
 
 
 @dataclass

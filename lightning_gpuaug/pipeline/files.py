@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_gpuaug.pipeline.errors import FileError, reason_of
-from lightning_gpuaug.pipeline.request import path_bytes
+from lightning_gpuaug.sources.encoded import path_bytes
 
 
 class FilePipeline:

@@ -46,8 +46,3 @@ class Request:
         part = None if self.part is None else (self.part[0][i : i + 1], self.part[1][i : i + 1])
         images = self.images.row(i) if isinstance(self.images, Encoded) else self.images[i : i + 1]
         return Request(images, self.start[i : i + 1], self.size[i : i + 1], part, self.image_size)
-
-
-def path_bytes(paths: Paths) -> NDArray[np.uint8]:
-    """(N, L) uint8 view of (N,) file names, each row ending in a zero byte."""
-    return np.ascontiguousarray(paths).view(np.uint8).reshape(len(paths), paths.dtype.itemsize)
