@@ -7,7 +7,7 @@ from numpy.typing import NDArray
 
 from lightning_gpuaug.pipeline.request import Request
 
-TICKET, START, SIZE = slice(0, 1), slice(1, 3), slice(3, 5)
+TICKET, START, SIZE = 0, slice(1, 3), slice(3, 5)
 """Columns of `asked`: the batch's ticket, the window's top and left, its height and width."""
 
 OUTPUT, BEGIN, END = slice(0, 2), slice(2, 4), slice(4, 6)
