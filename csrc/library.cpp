@@ -34,8 +34,12 @@ STABLE_TORCH_LIBRARY(lightning_gpuaug, m) {
   m.def(
       "read_ranges(Tensor(a!) out, Tensor start, Tensor paths, Tensor file, Tensor offset, Tensor length, "
       "int threads=1) -> Tensor");
+  m.def("file_states(Tensor paths) -> Tensor");
   m.def("crc32c(Tensor data, Tensor start, Tensor length, int threads=1) -> Tensor");
   m.def("uniforms(Tensor keys, Tensor slots, int epoch, int seed) -> Tensor");
+  m.def(
+      "random_crops(Tensor keys, Tensor sizes, float[] scale, float[] ratio, float hflip, int epoch, int seed) -> "
+      "(Tensor, Tensor, Tensor)");
   m.def("record_layout() -> str");
   m.def(
       "augment(Tensor x, Tensor params, float[] mean, float[] std, ScalarType dtype=float, bool channels_last=True, "

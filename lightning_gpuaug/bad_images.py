@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Paths, Request
+from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Paths, Request, reason_of
 from lightning_gpuaug.plan import Indices
 from lightning_gpuaug.sources.encoded import Encoded
 from lightning_gpuaug.sources.imagefile import diagnose, diagnose_encoded
@@ -170,7 +170,8 @@ def find_culprits(decoding: Decoding, request: Request, indices: Indices) -> dic
         except DecodeError as error:
             pipe.close()
             pipe = None
-            culprits[int(indices[row])] = _diagnosis(request.images, row) or last_words(error)
+            said = f"DALI cannot decode it: {reason_of(error)}"
+            culprits[int(indices[row])] = _diagnosis(request.images, row) or said
     if pipe is not None:
         pipe.close()
     return culprits
@@ -182,10 +183,3 @@ def _diagnosis(images: Paths | Encoded, row: int) -> str | None:
             return images.problems.get(row)
         return diagnose_encoded(images.content(row))
     return diagnose(os.fsdecode(bytes(images[row])))
-
-
-def last_words(error: DecodeError) -> str:
-    """What DALI says of the failure, in one line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    telling = [line for line in lines if "rror" in line and not line.startswith("Critical error")]
-    return "DALI cannot decode it: " + (telling or lines or ["no reason given"])[0]

@@ -16,7 +16,7 @@ from lightning_gpuaug.augment.draw import draw
 from lightning_gpuaug.augment.keys import keys_of
 from lightning_gpuaug.augment.params import Params, sample_params
 from lightning_gpuaug.augment.views import ViewParams, split_params, view_params
-from lightning_gpuaug.augment.window import Sizes, centre_window, random_window
+from lightning_gpuaug.augment.window import Sizes, centre_window
 from lightning_gpuaug.pipeline import Paths, Request, path_bytes
 from lightning_gpuaug.plan import Indices
 from lightning_gpuaug.ranges import ranged
@@ -122,15 +122,14 @@ class Preparer:
         else:
             image_size = recipe.size_at(epoch, image_size)
             keys = keys_of(indices, repeats)
-            draws = draw(recipe, keys, epoch, seed)
+            draws = draw(recipe, keys, epoch, seed, sizes)
+            start, size = draws.start, draws.size
             if recipe.splits > 1:
                 params = split_params(recipe, indices, repeats, epoch, seed, image_size, image_size)
             elif recipe.needs_program:
                 params = sample_params(recipe, keys, epoch, seed, image_size, image_size)
             else:
                 flip = draws.flip
-            if recipe.crop is not None and draws.crop is not None:
-                start, size = random_window(np.maximum(sizes, 1), draws.crop, recipe.crop)
         # An image without a readable header, and one that would need gigabytes: let its batch fail when its turn
         # comes, where the loader finds the culprit and says what is wrong with it.
         refused = (sizes.min(axis=1) < 1) | (sizes.astype(np.int64).prod(axis=1) > MAX_PIXELS)

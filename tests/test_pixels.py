@@ -12,9 +12,9 @@ from PIL import Image
 
 from lightning_gpuaug import EvalRecipe, ImageDataModule, RandomResizedCrop, TrainRecipe
 from lightning_gpuaug.augment.draw import draw
-from lightning_gpuaug.augment.window import random_window
 from lightning_gpuaug.bad_images import BadImageError
 from lightning_gpuaug.loader import Loader
+from tests.crops import random_crops
 from tests.format_cases import evaluated, photo, write_formats, write_oriented
 
 
@@ -91,17 +91,16 @@ def test_training_crops_are_pillows_crop_and_resize(tmp_path: Path, ratio: tuple
     for epoch in range(3):
         images, _ = next(iter(loader))
         indices = loader.plan.batch(epoch, 0)
-        draws = draw(TrainRecipe(crop=crop), indices, epoch, 5)
-        assert draws.crop is not None
-        assert draws.flip is not None
         files = [Image.open(tmp_path / "c" / Path(dm.sample_name(i, "train")).name) for i in indices]
         sizes = np.array([[f.height, f.width] for f in files], dtype=np.int32)
-        start, size = random_window(sizes, draws.crop, crop)
+        start, size = random_crops(crop, indices, epoch, 5, sizes)
+        flip = draw(TrainRecipe(), indices, epoch, 5, sizes).flip
+        assert flip is not None
         for row, file in enumerate(files):
             (top, left), (height, width) = start[row], size[row]
             box = (left, top, left + width, top + height)
             expected = np.array(file.crop(box).resize((32, 32), Image.Resampling.BILINEAR)).astype(int)
-            if draws.flip[row]:
+            if flip[row]:
                 expected = expected[:, ::-1]
             got = images[row].permute(1, 2, 0).numpy().astype(int)
             # On noise, the worst case, DALI's filter differs from Pillow's by some levels here and there.

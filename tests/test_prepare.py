@@ -10,9 +10,9 @@ from PIL import Image
 
 from lightning_gpuaug import EvalRecipe, FileList, RandomResizedCrop, TrainRecipe, ops
 from lightning_gpuaug.augment.draw import draw
-from lightning_gpuaug.augment.window import random_window
 from lightning_gpuaug.pipeline import path_bytes
 from lightning_gpuaug.prepare import Preparer
+from tests.crops import random_crops
 from tests.images import numbered, pixels
 
 
@@ -77,11 +77,10 @@ def test_the_crop_is_the_draw_applied_to_the_size(tmp_path: Path) -> None:
     prepare = Preparer(source, recipe, 8)
     for epoch in range(3):
         indices = np.array([5, 0, 3])
-        prepared, draws = prepare(indices, epoch, 7), draw(recipe, indices, epoch, 7)
-        assert draws.crop is not None
-        assert recipe.crop is not None
         sizes = np.array([[20 + 7 * i, 90 - 9 * i] for i in indices], dtype=np.int32)
-        start, size = random_window(sizes, draws.crop, recipe.crop)
+        prepared, draws = prepare(indices, epoch, 7), draw(recipe, indices, epoch, 7, sizes)
+        assert recipe.crop is not None
+        start, size = random_crops(recipe.crop, indices, epoch, 7, sizes)
         assert np.array_equal(prepared.request.start, start)
         assert np.array_equal(prepared.request.size, size)
         assert np.array_equal(prepared.flip, draws.flip)

@@ -1,5 +1,6 @@
-// read_ranges and crc32c: records of data files, many at a time, in plain threads.
+// read_ranges, crc32c and file_states: records of data files, many at a time, in plain threads.
 #include <fcntl.h>
+#include <sys/stat.h>
 #include <torch/csrc/stable/library.h>
 #include <torch/csrc/stable/ops.h>
 #include <unistd.h>
@@ -41,26 +42,42 @@ int64_t read_all(int file, uint8_t* out, int64_t length, int64_t offset) {
   return done;
 }
 
+// File names, a row each.
+struct Names {
+  Names(const char* op, const Tensor& paths) : rows(torch::stable::contiguous(paths)) {
+    check_strided(op, "paths", paths);
+    check_dtype(op, "paths", paths, ScalarType::Byte);
+    if (paths.dim() != 2) fail(op, ": paths must have shape (F, L), got ", shape_name(paths));
+    count = rows.size(0);
+    width = rows.size(1);
+    first = reinterpret_cast<const char*>(rows.const_data_ptr<uint8_t>());
+    for (int64_t i = 0; i < count; ++i) {
+      if (width == 0 || !std::memchr(first + i * width, 0, static_cast<size_t>(width))) {
+        fail(op, ": every row of paths must end in a zero byte, row ", i, " does not");
+      }
+    }
+  }
+
+  const char* operator[](int64_t i) const { return first + i * width; }
+
+  Tensor rows;
+  int64_t count = 0, width = 0;
+  const char* first = nullptr;
+};
+
 Tensor read_ranges(Tensor out, const Tensor& start, const Tensor& paths, const Tensor& file, const Tensor& offset,
                    const Tensor& length, int64_t threads) {
   constexpr const char* kOp = "read_ranges";
   const Ranges to(kOp, "out", out, "start", start, length);
-  check_dtype(kOp, "paths", paths, ScalarType::Byte);
-  if (paths.dim() != 2) fail(kOp, ": paths must have shape (F, L), got ", shape_name(paths));
+  const Names names(kOp, paths);
   check_positions(kOp, "file", file, to.count);
   check_positions(kOp, "offset", offset, to.count);
   if (threads < 1) fail(kOp, ": threads must be at least 1, got ", threads);
-  const Tensor rows = torch::stable::contiguous(paths), files = torch::stable::contiguous(file);
-  const Tensor offsets = torch::stable::contiguous(offset);
+  const Tensor files = torch::stable::contiguous(file), offsets = torch::stable::contiguous(offset);
   const int64_t* of = files.const_data_ptr<int64_t>();
   const int64_t* at = offsets.const_data_ptr<int64_t>();
-  const int64_t width = rows.size(1);
-  const char* names = reinterpret_cast<const char*>(rows.const_data_ptr<uint8_t>());
   for (int64_t i = 0; i < to.count; ++i) {
-    if (of[i] < 0 || of[i] >= rows.size(0) || at[i] < 0) fail(kOp, ": row ", i, " names no file or a negative offset");
-    if (width == 0 || !std::memchr(names + of[i] * width, 0, static_cast<size_t>(width))) {
-      fail(kOp, ": every row of paths must end in a zero byte, row ", of[i], " does not");
-    }
+    if (of[i] < 0 || of[i] >= names.count || at[i] < 0) fail(kOp, ": row ", i, " names no file or a negative offset");
   }
   Tensor result = torch::stable::new_empty(start, {to.count}, ScalarType::Long);
   int64_t* got = result.mutable_data_ptr<int64_t>();
@@ -78,7 +95,7 @@ Tensor read_ranges(Tensor out, const Tensor& start, const Tensor& paths, const T
       const int64_t i = order[static_cast<size_t>(k)];
       if (of[i] != opened) {
         if (descriptor >= 0) close(descriptor);
-        descriptor = open(names + of[i] * width, O_RDONLY | O_CLOEXEC);
+        descriptor = open(names[of[i]], O_RDONLY | O_CLOEXEC);
         reason = descriptor < 0 ? errno : 0;
         opened = of[i];
       }
@@ -86,6 +103,19 @@ Tensor read_ranges(Tensor out, const Tensor& start, const Tensor& paths, const T
     }
     if (descriptor >= 0) close(descriptor);
   });
+  return result;
+}
+
+Tensor file_states(const Tensor& paths) {
+  const Names names("file_states", paths);
+  Tensor result = torch::stable::new_empty(paths, {names.count, 2}, ScalarType::Long);
+  int64_t* state = result.mutable_data_ptr<int64_t>();
+  for (int64_t i = 0; i < names.count; ++i, state += 2) {
+    struct stat found;
+    const bool there = stat(names[i], &found) == 0;
+    state[0] = there ? static_cast<int64_t>(found.st_size) : -errno;
+    state[1] = there ? found.st_mtim.tv_sec * int64_t{1000000000} + found.st_mtim.tv_nsec : 0;
+  }
   return result;
 }
 
@@ -161,5 +191,6 @@ Tensor crc32c(const Tensor& data, const Tensor& start, const Tensor& length, int
 
 STABLE_TORCH_LIBRARY_IMPL(lightning_gpuaug, CPU, m) {
   m.impl("read_ranges", TORCH_BOX(&gpuaug::read_ranges));
+  m.impl("file_states", TORCH_BOX(&gpuaug::file_states));
   m.impl("crc32c", TORCH_BOX(&gpuaug::crc32c));
 }

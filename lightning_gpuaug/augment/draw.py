@@ -7,7 +7,6 @@ augmentation.
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -15,13 +14,9 @@ import torch
 from numpy.typing import NDArray
 
 from lightning_gpuaug import ops
+from lightning_gpuaug.augment.slots import Slot
+from lightning_gpuaug.augment.window import Sizes
 from lightning_gpuaug.recipe import TrainRecipe
-
-CROP_ATTEMPTS = 10
-"""Tries of a random resized crop before its fallback, as torchvision has it."""
-
-FLIP_SLOT = CROP_ATTEMPTS
-_SLOTS = CROP_ATTEMPTS + 1
 
 
 def uniforms(indices: NDArray[np.int64], epoch: int, seed: int, slots: int | NDArray[np.int64]) -> NDArray[np.float64]:
@@ -52,34 +47,35 @@ class Draws:
     """What was drawn for a batch of N samples.
 
     Attributes:
-        crop: (N, 4, CROP_ATTEMPTS) float64, one candidate window a column: height and width as multiples of
-            sqrt(image area), then the uniform positions of its top and left; None without a random crop. The image's
-            size is not known here, so the first candidate that fits is chosen where the image's header is read.
+        start: (N, 2) int32, top and left of the window to show.
+        size: (N, 2) int32, its height and width; without a random crop the whole image.
         flip: (N,) bool, mirror left to right; None where the recipe never flips.
     """
 
-    crop: NDArray[np.float64] | None
+    start: Sizes
+    size: Sizes
     flip: NDArray[np.bool_] | None
 
 
-def draw(recipe: TrainRecipe, indices: NDArray[np.int64], epoch: int, seed: int) -> Draws:
-    """Draw everything random about a batch.
+def draw(recipe: TrainRecipe, indices: NDArray[np.int64], epoch: int, seed: int, sizes: Sizes) -> Draws:
+    """Draw the random crops and flips of a batch; see `ops.random_crops`.
 
     Args:
         recipe: what may happen.
-        indices: (N,) sample indices.
+        indices: (N,) sample indices, or keys.
         epoch: number of the epoch.
         seed: 0..2**32-1.
+        sizes: (N, 2) height and width of the images, pixels; what is below 1 counts as 1.
     """
-    u = uniforms(indices, epoch, seed, _SLOTS)
-    crop = None
-    if recipe.crop is not None:
-        low, high = recipe.crop.scale
-        narrow, wide = (math.log(r) for r in recipe.crop.ratio)
-        tries = u[:, :CROP_ATTEMPTS]
-        area = low + (high - low) * tries[..., 0]
-        half_ratio = np.exp(0.5 * (narrow + (wide - narrow) * tries[..., 1]))  # sqrt(width / height)
-        side = np.sqrt(area)
-        crop = np.stack([side / half_ratio, side * half_ratio, tries[..., 2], tries[..., 3]], axis=1)
-    flip = u[:, FLIP_SLOT, 0] < recipe.hflip if recipe.hflip > 0 else None
-    return Draws(crop, flip)
+    crop, flip = recipe.crop, None
+    if crop is None:
+        start, size = np.zeros_like(sizes), np.maximum(sizes, 1)
+        if recipe.hflip > 0:
+            flip = uniforms(indices, epoch, seed, np.array([Slot.FLIP]))[:, 0, 0] < recipe.hflip
+        return Draws(start, size, flip)
+    drawn = ops.random_crops(
+        _tensor(indices), torch.from_numpy(np.require(sizes, np.int32, ["C", "W"])),
+        scale=crop.scale, ratio=crop.ratio, hflip=recipe.hflip, epoch=epoch, seed=seed,
+    )  # fmt: skip
+    start, size, flip = (tensor.numpy() for tensor in drawn)
+    return Draws(start, size, flip if recipe.hflip > 0 else None)

@@ -15,10 +15,9 @@ from numpy.typing import NDArray
 
 from lightning_gpuaug.augment.auto import auto_program
 from lightning_gpuaug.augment.distributions import DrawAt, Floats, Ints, beta, normal
-from lightning_gpuaug.augment.draw import FLIP_SLOT, draw, uniforms
+from lightning_gpuaug.augment.draw import draw, uniforms
 from lightning_gpuaug.augment.policies import OP_WORDS
 from lightning_gpuaug.augment.slots import Slot
-from lightning_gpuaug.augment.window import random_window
 from lightning_gpuaug.ops.record import (
     CROP_FILTER_SHIFT,
     INTERPOLATIONS,
@@ -76,7 +75,7 @@ def sample_params(
         height: of the result.
         width: of the result.
         sizes: (N, 2) height and width of the decoded images, for `ops.augment_packed` and `ops.augment_list`: the
-            records then hold the crop windows, the same that `draw` and `window.random_window` give. None where the
+            records then hold the crop windows, the same that `draw` gives. None where the
             images are cropped and resized already, for `ops.augment`.
     """
     n = len(indices)
@@ -97,9 +96,9 @@ def sample_params(
     records[:, Word.INDEX + 1] = (wide >> np.uint64(32)).astype(np.uint32).view(np.int32)
     flags = records[:, Word.FLAGS]
     if recipe.hflip > 0:
-        flags |= np.where(u[FLIP_SLOT][:, 0] < recipe.hflip, Flag.FLIP_HORIZONTAL, 0).astype(np.int32)
+        flags |= np.where(u[Slot.FLIP][:, 0] < recipe.hflip, Flag.FLIP_HORIZONTAL, 0).astype(np.int32)
     if recipe.vflip > 0:
-        flags |= np.where(u[FLIP_SLOT][:, 1] < recipe.vflip, Flag.FLIP_VERTICAL, 0).astype(np.int32)
+        flags |= np.where(u[Slot.FLIP][:, 1] < recipe.vflip, Flag.FLIP_VERTICAL, 0).astype(np.int32)
 
     if sizes is not None:
         _crop(recipe, records, indices, epoch, seed, sizes)
@@ -144,17 +143,16 @@ def _crop(recipe: TrainRecipe, records: NDArray[np.int32], indices: NDArray[np.i
         Flag.ANTIALIAS if resample.antialias else 0
     )
     records[:, Word.FLAGS] |= np.int32(bits)
-    crops = draw(recipe, indices, epoch, seed).crop
-    if recipe.crop is not None and crops is not None:
-        start, size = random_window(sizes, crops, recipe.crop)
-        records[:, Word.CROP : Word.CROP + 2], records[:, Word.CROP + 2 : Word.CROP + 4] = start, size
+    if recipe.crop is not None:
+        drawn = draw(recipe, indices, epoch, seed, sizes)
+        records[:, Word.CROP : Word.CROP + 2], records[:, Word.CROP + 2 : Word.CROP + 4] = drawn.start, drawn.size
 
 
 def _slots(recipe: TrainRecipe) -> list[int]:
     """Slots that every sample of the recipe needs; the others are drawn where they are used."""
     wanted: list[int] = []
     if recipe.hflip > 0 or recipe.vflip > 0:
-        wanted.append(FLIP_SLOT)
+        wanted.append(Slot.FLIP)
     if recipe.color_jitter is not None:
         wanted += [Slot.JITTER, Slot.JITTER_ORDER]
     if recipe.grayscale > 0 or recipe.blur is not None or recipe.solarize is not None:

@@ -1,4 +1,4 @@
-"""Which slot of a sample's random numbers serves what. A slot is four uniform numbers; 0..10 are `draw`'s."""
+"""Which slot of a sample's random numbers serves what. A slot is four uniform numbers."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import enum
 class Slot(enum.IntEnum):
     """First slot of each use. Never renumber: runs are resumed by them."""
 
+    CROP = 0  # one a try, up to 9: `ops.random_crops`
+    FLIP = 10  # horizontal (also of `ops.random_crops`), vertical
     JITTER = 12
     JITTER_ORDER = 13
     SINGLE = 14  # grayscale, blur (two), solarize

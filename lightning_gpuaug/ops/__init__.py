@@ -12,7 +12,8 @@ from lightning_gpuaug.ops._image_sizes import image_sizes
 from lightning_gpuaug.ops._info import backend, build_info
 from lightning_gpuaug.ops._nms import batched_nms, nms, nms_padded, soft_nms
 from lightning_gpuaug.ops._normalize import normalize
-from lightning_gpuaug.ops._records import crc32c, image_sizes_packed, read_ranges
+from lightning_gpuaug.ops._random_crops import random_crops
+from lightning_gpuaug.ops._records import crc32c, file_states, image_sizes_packed, read_ranges
 from lightning_gpuaug.ops._resize_packed import resize_packed
 from lightning_gpuaug.ops._roi_align import roi_align
 from lightning_gpuaug.ops._single import (
@@ -57,6 +58,7 @@ __all__ = [
     "crc32c",
     "equalize",
     "erase",
+    "file_states",
     "gamma",
     "gaussian_blur",
     "grayscale",
@@ -72,6 +74,7 @@ __all__ = [
     "nms_padded",
     "normalize",
     "posterize",
+    "random_crops",
     "read_ranges",
     "resize_packed",
     "resized_crop",

@@ -1,4 +1,4 @@
-"""The public `read_ranges`, `crc32c` and `image_sizes_packed`: encoded records of data files, in memory."""
+"""The public ops on encoded records: reading them, the state of their files, checksums, image sizes in memory."""
 
 from __future__ import annotations
 
@@ -37,6 +37,24 @@ def read_ranges(
     _check("read_ranges", threads, {"out": out, "paths": paths}, start=start, file=file, offset=offset, length=length)
     got: torch.Tensor = torch.ops.lightning_gpuaug.read_ranges(out, start, paths, file, offset, length, threads)
     return got
+
+
+def file_states(paths: torch.Tensor) -> torch.Tensor:
+    """Size and time of change of files, without the GIL.
+
+    Args:
+        paths: uint8, shape (F, L), on the CPU: file names as bytes, each row ending in at least one zero byte.
+
+    Returns:
+        int64, shape (F, 2): bytes, and nanoseconds since 1970; or minus the error number, and 0.
+
+    Raises:
+        ValueError: paths has another dtype or is not on the CPU.
+        RuntimeError: paths has another shape, or a row does not end in a zero byte.
+    """
+    _check("file_states", 1, {"paths": paths})
+    states: torch.Tensor = torch.ops.lightning_gpuaug.file_states(paths)
+    return states
 
 
 def crc32c(data: torch.Tensor, start: torch.Tensor, length: torch.Tensor, *, threads: int = 1) -> torch.Tensor:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_gpuaug.ops import _register_augment, _register_records, _uniforms, reference
+from lightning_gpuaug.ops import _random_crops, _register_augment, _register_records, _uniforms, reference
 from lightning_gpuaug.ops._checks import check_normalize_tensors
 from lightning_gpuaug.ops._load import NATIVE, native_required, require_ops
 
@@ -24,6 +24,7 @@ SCHEMAS = {
     **_register_augment.SCHEMAS,
     **_register_records.SCHEMAS,
     **_uniforms.SCHEMAS,
+    **_random_crops.SCHEMAS,
 }
 
 _warning_lock = threading.Lock()
@@ -131,6 +132,7 @@ def _register() -> torch.library.Library:
     _register_augment.register(library, note_fallback)
     _register_records.register(library)
     _uniforms.register(library)
+    _random_crops.register(library)
     return library
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -12,6 +13,7 @@ SCHEMAS = {
     "-> Tensor",
     "read_ranges": "read_ranges(Tensor(a!) out, Tensor start, Tensor paths, Tensor file, Tensor offset, Tensor length, "
     "int threads=1) -> Tensor",
+    "file_states": "file_states(Tensor paths) -> Tensor",
     "crc32c": "crc32c(Tensor data, Tensor start, Tensor length, int threads=1) -> Tensor",
 }
 
@@ -30,7 +32,7 @@ def read_ranges(
     for to, of, begin, count in zip(start.tolist(), file.tolist(), offset.tolist(), length.tolist(), strict=True):
         if not 0 <= to <= to + count <= len(out):
             raise RuntimeError(f"read_ranges: {count} bytes from {to} must lie in the {len(out)} bytes of out")
-        name = bytes(paths[of].tolist()).split(b"\0", 1)[0]
+        name = _name(paths[of])
         try:
             with open(name, "rb", buffering=0) as stream:
                 stream.seek(begin)
@@ -44,6 +46,22 @@ def read_ranges(
             out[to : to + len(data)] = torch.frombuffer(bytearray(data), dtype=torch.uint8)
         got.append(len(data))
     return torch.tensor(got, dtype=torch.int64)
+
+
+def file_states(paths: torch.Tensor) -> torch.Tensor:
+    """One file after the other, by Python."""
+    states = []
+    for row in paths:
+        try:
+            found = os.stat(_name(row))
+            states.append([found.st_size, found.st_mtime_ns])
+        except OSError as error:
+            states.append([-(error.errno or 5), 0])
+    return torch.tensor(states, dtype=torch.int64).reshape(-1, 2)
+
+
+def _name(row: torch.Tensor) -> bytes:
+    return bytes(row.tolist()).split(b"\0", 1)[0]
 
 
 @lru_cache(maxsize=1)
@@ -94,6 +112,10 @@ def _read_fake(
     return torch.empty_like(start)
 
 
+def _states_fake(paths: torch.Tensor) -> torch.Tensor:
+    return paths.new_empty((paths.shape[0], 2), dtype=torch.int64)
+
+
 def _crc_fake(data: torch.Tensor, start: torch.Tensor, length: torch.Tensor, threads: int = 1) -> torch.Tensor:
     return torch.empty_like(start)
 
@@ -103,6 +125,7 @@ def register(library: torch.library.Library) -> None:
     kernels: dict[str, tuple[Callable[..., torch.Tensor], Callable[..., torch.Tensor]]] = {
         "image_sizes_packed": (_image_sizes_packed, _sizes_fake),
         "read_ranges": (read_ranges, _read_fake),
+        "file_states": (file_states, _states_fake),
         "crc32c": (crc32c, _crc_fake),
     }
     for name, (kernel, fake) in kernels.items():

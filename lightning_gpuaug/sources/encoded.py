@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
+import errno
 import os
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -85,7 +85,7 @@ class Ranges:
         offset: first byte, int64 (N,).
         length: bytes, int64 (N,).
         cuts: sample to (first byte, bytes) pairs of its range that are not part of the image.
-        states: size and time of change of each of `paths`, without which the ranges mean nothing.
+        states: size and time of change (ns) of each of `paths`, int64 (F, 2), without which the ranges mean nothing.
     """
 
     paths: npt.NDArray[np.bytes_]
@@ -93,18 +93,22 @@ class Ranges:
     offset: npt.NDArray[np.int64]
     length: npt.NDArray[np.int64]
     cuts: dict[int, list[tuple[int, int]]] = field(default_factory=dict)
-    states: Sequence[tuple[int, int]] = ()
+    states: npt.NDArray[np.int64] = field(default_factory=lambda: np.empty((0, 2), dtype=np.int64))
 
     def check(self, files: npt.NDArray[np.integer]) -> None:
         """Raise RuntimeError naming the first of `files` that is not the one that was indexed."""
-        for file in files.tolist():
-            path = os.fsdecode(bytes(self.paths[file]))
-            with contextlib.suppress(FileNotFoundError):  # reading tells
-                stat = os.stat(path)
-                if (stat.st_size, stat.st_mtime_ns) != self.states[file]:
-                    raise RuntimeError(
-                        f"{path}: was changed since this run indexed it, so that its labels may be others; start again"
-                    )
+        import torch
+
+        from lightning_gpuaug import ops
+
+        found = ops.file_states(torch.from_numpy(path_bytes(self.paths[files]))).numpy()
+        changed = (found != self.states[files]).any(axis=1)
+        changed &= found[:, 0] != -errno.ENOENT  # reading tells
+        if changed.any():
+            path = os.fsdecode(bytes(self.paths[files[changed.argmax()]]))
+            raise RuntimeError(
+                f"{path}: was changed since this run indexed it, so that its labels may be others; start again"
+            )
 
 
 class Background:
@@ -197,7 +201,7 @@ def read_into(
     from lightning_gpuaug import ops
 
     start = np.cumsum(length) - length
-    rows = np.ascontiguousarray(paths).view(np.uint8).reshape(len(paths), paths.dtype.itemsize)
+    rows = path_bytes(paths)
     tensors = (torch.from_numpy(np.array(a, dtype=np.int64)) for a in (file, offset, length))
     got = ops.read_ranges(data, torch.from_numpy(start), torch.from_numpy(rows), *tensors, threads=READERS)
     return start, got.numpy()
@@ -211,6 +215,11 @@ def read_problems(got: npt.NDArray[np.int64], length: npt.NDArray[np.int64]) -> 
         else f"cut: the file ends after {got[row]} of {length[row]} bytes"
         for row in np.flatnonzero(got != length).tolist()
     }
+
+
+def path_bytes(paths: npt.NDArray[np.bytes_]) -> npt.NDArray[np.uint8]:
+    """(F, L) uint8 view of (F,) file names, each row ending in a zero byte."""
+    return np.ascontiguousarray(paths).view(np.uint8).reshape(len(paths), paths.dtype.itemsize)
 
 
 def fixed_paths(paths: Sequence[str]) -> npt.NDArray[np.bytes_]:

@@ -285,7 +285,7 @@ class Records:
         self.length = np.concatenate([shard.length for shard in shards])
         self.numbers = np.concatenate([shard.numbers for shard in shards])
         self.keys = [shard.keys for shard in shards]
-        self.states = [shard.state for shard in shards]
+        self.states = np.array([shard.state for shard in shards], dtype=np.int64)
         moved = [shard.cuts + np.array([begin, 0, 0]) for shard, begin in zip(shards, self.bounds[:-1], strict=True)]
         self.cuts = np.concatenate(moved).astype(np.int64)
         self.labels: LabelColumn = merge([shard.labels for shard in shards], files)

@@ -13,8 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from lightning_gpuaug.bad_images import last_words
-from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Request
+from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Request, reason_of
 from lightning_gpuaug.recipe import TrainRecipe
 from lightning_gpuaug.sources.imagefile import Problem
 
@@ -85,7 +84,7 @@ class DecodeCheck:
         except DecodeError as error:
             self._pipe.close()
             self._pipe = None
-            return Problem("damaged", f"does not decode ({self._complaint() or last_words(error)})")
+            return Problem("damaged", f"does not decode ({self._complaint() or reason_of(error)})")
         complaint = self._complaint()
         return Problem("damaged", f"decodes to wrong pixels ({complaint})") if complaint else None
 

@@ -8,8 +8,10 @@ import torch
 
 from lightning_gpuaug import RandomResizedCrop, TrainRecipe, ops
 from lightning_gpuaug.augment.draw import draw, uniforms
-from lightning_gpuaug.augment.window import random_window
+from lightning_gpuaug.ops import _random_crops
 from lightning_gpuaug.ops._uniforms import plain_uniforms
+from tests.crops import random_crops
+from tests.crops import uniforms as uniforms_by_definition
 from tests.philox import philox4x32
 
 
@@ -57,16 +59,59 @@ def test_uniforms_takes_int64_in_rows() -> None:
         ops.uniforms(row[None], row, epoch=0, seed=0)
 
 
+SIZES = np.array([[375, 500], [500, 375], [1, 1], [1, 3000], [3000, 1], [7, 5], [0, 0], [40000, 20000]], dtype=np.int32)
+
+
+@pytest.mark.parametrize("plain", [False, True], ids=["native", "plain"])
+@pytest.mark.parametrize(
+    ("scale", "ratio"),
+    [((0.08, 1.0), (3 / 4, 4 / 3)), ((0.2, 0.2), (1.0, 1.0)), ((0.5, 1.0), (3.0, 4.0)), ((1e-9, 1e-8), (0.1, 0.2))],
+    ids=["usual", "fixed", "rarely_fits", "tiny"],
+)
+def test_random_crops_are_torchvisions(plain: bool, scale: tuple[float, float], ratio: tuple[float, float]) -> None:
+    keys = np.concatenate([np.arange(1200), 2**48 + np.arange(80)])
+    sizes = np.tile(SIZES, (160, 1))
+    call = _random_crops.plain_random_crops if plain else torch.ops.lightning_gpuaug.random_crops
+    start, size, flip = call(torch.from_numpy(keys), torch.from_numpy(sizes), scale, ratio, 0.3, 5, 2**32 - 1)
+    expected = random_crops(RandomResizedCrop(scale, ratio), keys, 5, 2**32 - 1, sizes)
+    assert start.dtype == size.dtype == torch.int32
+    assert np.array_equal(size.numpy(), expected[1])
+    assert np.array_equal(start.numpy(), expected[0])
+    assert np.array_equal(flip.numpy(), uniforms_by_definition(keys, 5, 2**32 - 1, 11)[:, 10, 0] < 0.3)
+    assert (start.numpy() + size.numpy() <= np.maximum(sizes, 1)).all()
+
+
+def test_random_crops_takes_what_it_says() -> None:
+    keys, sizes = torch.arange(3), torch.full((3, 2), 9, dtype=torch.int32)
+    options = {"scale": (0.1, 1.0), "ratio": (0.5, 2.0), "hflip": 0.5, "epoch": 1, "seed": 2}
+    torch.library.opcheck(
+        torch.ops.lightning_gpuaug.random_crops.default, (keys, sizes, (0.1, 1.0), (0.5, 2.0), 0.5, 1, 2)
+    )
+    assert [len(part) for part in ops.random_crops(keys[:0], sizes[:0], **options)] == [0, 0, 0]
+    strided = torch.full((3, 4), 9, dtype=torch.int32)[:, ::2]
+    for one, other in zip(
+        ops.random_crops(keys, strided, **options), ops.random_crops(keys, sizes, **options), strict=True
+    ):
+        assert torch.equal(one, other)
+    with pytest.raises(ValueError, match=r"random_crops: sizes must be torch\.int32 on the CPU, got torch\.int64"):
+        ops.random_crops(keys, sizes.long(), **options)
+    with pytest.raises(RuntimeError, match=r"random_crops: sizes must have shape \(3, 2\), got \(2, 2\)"):
+        ops.random_crops(keys, sizes[:2], **options)
+    schema = str(torch.ops.lightning_gpuaug.random_crops.default._schema)
+    assert schema == f"lightning_gpuaug::{_random_crops.SCHEMAS['random_crops']}"
+
+
 def test_draws_depend_on_the_key_alone() -> None:
-    recipe = TrainRecipe()
-    whole = draw(recipe, np.arange(64), 3, 7)
-    part = draw(recipe, np.array([40, 2]), 3, 7)
-    assert whole.crop is not None
-    assert part.crop is not None
-    assert (part.crop == whole.crop[[40, 2]]).all()
-    for other in (draw(recipe, np.arange(64), 4, 7), draw(recipe, np.arange(64), 3, 8)):
-        assert other.crop is not None
-        assert (other.crop != whole.crop).any(axis=(1, 2)).all()
+    recipe, sizes = TrainRecipe(), np.full((64, 2), 500, dtype=np.int32)
+    whole = draw(recipe, np.arange(64), 3, 7, sizes)
+    part = draw(recipe, np.array([40, 2]), 3, 7, sizes[:2])
+    assert (part.start == whole.start[[40, 2]]).all()
+    assert (part.size == whole.size[[40, 2]]).all()
+    assert part.flip is not None
+    assert whole.flip is not None
+    assert (part.flip == whole.flip[[40, 2]]).all()
+    for other in (draw(recipe, np.arange(64), 4, 7, sizes), draw(recipe, np.arange(64), 3, 8, sizes)):
+        assert (other.size != whole.size).any(axis=1).mean() > 0.9
 
 
 def test_uniforms_are_uniform() -> None:
@@ -79,12 +124,11 @@ def test_uniforms_are_uniform() -> None:
 
 def test_crops_follow_the_recipe() -> None:
     crop = RandomResizedCrop(scale=(0.2, 0.5), ratio=(0.5, 2.0))
-    draws = draw(TrainRecipe(crop=crop, hflip=0.25), np.arange(20_000), 0, 1)
-    assert draws.crop is not None
+    sizes = np.full((20_000, 2), 1000, dtype=np.int32)
+    draws = draw(TrainRecipe(crop=crop, hflip=0.25), np.arange(20_000), 0, 1, sizes)
     assert draws.flip is not None
     assert abs(draws.flip.mean() - 0.25) < 0.015
-    sizes = np.full((20_000, 2), 1000, dtype=np.int32)
-    start, size = random_window(sizes, draws.crop, crop)
+    start, size = draws.start, draws.size
     assert (start >= 0).all()
     assert (start + size <= 1000).all()
     share = size.prod(axis=1) / 1e6
@@ -98,6 +142,17 @@ def test_crops_follow_the_recipe() -> None:
 
 
 def test_steps_switched_off_draw_nothing() -> None:
-    draws = draw(TrainRecipe(crop=None, hflip=0.0), np.arange(4), 0, 0)
-    assert draws.crop is None
+    sizes = np.array([[3, 4], [0, 0]], dtype=np.int32)
+    draws = draw(TrainRecipe(crop=None, hflip=0.0), np.arange(2), 0, 0, sizes)
+    assert draws.start.tolist() == [[0, 0], [0, 0]]
+    assert draws.size.tolist() == [[3, 4], [1, 1]]
     assert draws.flip is None
+    assert draw(TrainRecipe(hflip=0.0), np.arange(2), 0, 0, sizes).flip is None
+
+
+def test_flips_do_not_depend_on_whether_there_is_a_crop() -> None:
+    keys, sizes = np.arange(500), np.full((500, 2), 30, dtype=np.int32)
+    cropped, whole = (draw(TrainRecipe(crop=crop), keys, 1, 2, sizes).flip for crop in (RandomResizedCrop(), None))
+    assert cropped is not None
+    assert whole is not None
+    assert np.array_equal(cropped, whole)

@@ -112,13 +112,17 @@ def test_the_key_is_in_the_record():
     assert (record[Word.INDEX], record[Word.INDEX + 1]) == (5, 256)
 
 
-def test_the_flip_is_that_of_draw():
+def test_crop_and_flip_are_those_of_draw():
     """What the loader draws for the crop and what the record says must belong together, and must never change."""
     indices = np.arange(500) * 7919
-    flip = draw(TrainRecipe(), indices, 3, 7).flip
+    sizes = np.tile(np.array([[375, 500]], dtype=np.int32), (500, 1))
+    flip = draw(TrainRecipe(), indices, 3, 7, sizes).flip
     assert np.array_equal(has(sampled(TrainRecipe(), indices), Flag.FLIP_HORIZONTAL), flip)
     pinned = np.array([1, 1, 1, 0, 1, 1, 1, 0, 1, 1, 0, 0, 1, 0, 0, 1], dtype=bool)
-    assert np.array_equal(draw(TrainRecipe(), np.arange(16), 0, 0).flip, pinned)
+    drawn = draw(TrainRecipe(), np.arange(16), 0, 0, sizes[:16])
+    assert np.array_equal(drawn.flip, pinned)
+    assert drawn.start[:4].tolist() == [[85, 107], [11, 30], [32, 101], [59, 60]]
+    assert drawn.size[:4].tolist() == [[260, 323], [352, 430], [143, 129], [189, 203]]
 
 
 def test_flip_probabilities():

@@ -8,11 +8,10 @@ import numpy as np
 import torch
 
 from lightning_gpuaug import ops
-from lightning_gpuaug.augment.draw import draw, uniforms
+from lightning_gpuaug.augment.draw import uniforms
 from lightning_gpuaug.augment.keys import keys_of
 from lightning_gpuaug.augment.params import sample_params
 from lightning_gpuaug.augment.views import split_params, view_params
-from lightning_gpuaug.augment.window import random_window
 from lightning_gpuaug.ops.record import Flag, Opcode, Word
 from lightning_gpuaug.recipe import (
     MOST_REPEATS,
@@ -26,6 +25,7 @@ from lightning_gpuaug.recipe import (
     TrainRecipe,
     View,
 )
+from tests.crops import random_crops
 
 INDICES = np.array([3, 0, 7, 2**40, 11])
 SIZES = np.array([[60, 80], [33, 20], [100, 100], [7, 200], [64, 48]], dtype=np.int32)
@@ -68,7 +68,7 @@ def test_each_view_is_the_crop_and_program_of_its_own_recipe():
             if alone.crop is None:
                 top_left, extent = np.zeros_like(SIZES), SIZES
             else:
-                top_left, extent = random_window(SIZES, draw(alone, keys, 5, 9).crop, alone.crop)
+                top_left, extent = random_crops(alone.crop, keys, 5, 9, SIZES)
             assert np.array_equal(rows[:, Word.CROP : Word.CROP + 2] + start, top_left)
             assert np.array_equal(rows[:, Word.CROP + 2 : Word.CROP + 4], extent)
             assert (rows[:, Word.CROP : Word.CROP + 2] >= 0).all()

@@ -10,12 +10,12 @@ from PIL import Image
 from torchvision.transforms import InterpolationMode
 
 from lightning_gpuaug import ops
-from lightning_gpuaug.augment import draw, sample_params
-from lightning_gpuaug.augment.window import random_window
+from lightning_gpuaug.augment import sample_params
 from lightning_gpuaug.ops import record as rec
 from lightning_gpuaug.ops import reference_crop_resize
 from lightning_gpuaug.ops.record import Flag, Op, Opcode, Word
 from lightning_gpuaug.recipe import RandAugment, RandomErasing, RandomResizedCrop, TrainRecipe
+from tests.crops import random_crops
 from tests.ops.programs import random_records, records
 from tests.ops.test_augment_ops import picture
 
@@ -152,8 +152,7 @@ def test_crop_windows_of_a_recipe_are_those_of_draw():
     recipe = TrainRecipe(crop=RandomResizedCrop(interpolation="bicubic"), auto=RandAugment(), erasing=RandomErasing())
     indices, sizes = np.arange(40) * 31, np.array([SIZES[i % 5] for i in range(40)], dtype=np.int32)
     params = sample_params(recipe, indices, 3, 7, 24, 24, sizes)
-    crops = draw(recipe, indices, 3, 7).crop
-    start, size = random_window(sizes, crops, recipe.crop)
+    start, size = random_crops(recipe.crop, indices, 3, 7, sizes)
     assert np.array_equal(params.records[:, Word.CROP : Word.CROP + 4], np.concatenate([start, size], axis=1))
     assert (params.records[:, Word.FLAGS] >> rec.CROP_FILTER_SHIFT & 3 == 2).all()
     plain = sample_params(recipe, indices, 3, 7, 24, 24)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import os
 from pathlib import Path
 
 import numpy as np
@@ -106,10 +107,29 @@ def test_sizes_in_memory_are_those_of_the_files(tmp_path: Path) -> None:
         assert got[2].tolist() == ([32, 20] if orient else [20, 32])
 
 
+@pytest.mark.parametrize("states", [ops.file_states, _register_records.file_states], ids=["native", "plain"])
+def test_states_are_those_of_stat(tmp_path: Path, states) -> None:  # type: ignore[no-untyped-def]
+    a, b = tmp_path / "a", tmp_path / "a longer name"
+    a.write_bytes(bytes(7))
+    os.utime(a, ns=(5, 1_700_000_000_123_456_789))
+    b.touch()
+    os.truncate(b, 2**33)  # sparse
+    found = states(names(a, tmp_path / "none", b, a / "below"))
+    assert found.dtype == torch.int64
+    assert found.tolist() == [
+        [7, 1_700_000_000_123_456_789],
+        [-errno.ENOENT, 0],
+        [2**33, b.stat().st_mtime_ns],
+        [-errno.ENOTDIR, 0],
+    ]
+    assert states(names(a)[:0]).shape == (0, 2)
+
+
 def test_opcheck(tmp_path: Path) -> None:
     (tmp_path / "a").write_bytes(bytes(9))
     data, at, length = torch.zeros(9, dtype=torch.uint8), vector(0, 3), vector(3, 2)
     library = torch.ops.lightning_gpuaug
+    torch.library.opcheck(library.file_states.default, (names(tmp_path / "a"),))
     torch.library.opcheck(library.crc32c.default, (data, at, length))
     torch.library.opcheck(library.image_sizes_packed.default, (data, at, length))
     torch.library.opcheck(library.read_ranges.default, (data, at, names(tmp_path / "a"), vector(0, 0), at, length))
