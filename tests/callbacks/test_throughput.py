@@ -13,10 +13,10 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger
-from lightning.pytorch.profilers import PassThroughProfiler
+from lightning.pytorch.profilers import SimpleProfiler
 from torch import Tensor
 
-from lightning_gpuaug.callbacks import Throughput, throughput
+from lightning_gpuaug.callbacks import InputDoctor, Throughput, throughput
 from lightning_gpuaug.callbacks.fetches import watch_fetches
 from tests.callbacks.simulated_time import Loader, SimulatedTime
 
@@ -211,46 +211,93 @@ def test_bad_arguments(arguments: dict[str, int]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
-def test_the_profiler_is_given_back_also_after_an_exception() -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_loop_is_given_back_also_after_an_exception(fails: bool) -> None:
     class Failing(Module):
         def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
-            raise RuntimeError("out of luck")
+            if fails:
+                raise RuntimeError("out of luck")
+            return super().training_step(batch, batch_idx)
 
-    fit = trainer(max_epochs=1, callbacks=[Throughput()])
-    with pytest.raises(RuntimeError, match="out of luck"):
-        fit.fit(Failing(), Loader([1]))
-    assert fit.profiler.start.__func__ is PassThroughProfiler.start  # type: ignore[attr-defined]
+    # As another callback that listens, InputDoctor is let go of in the same order as it came.
+    fit = trainer(max_epochs=1, callbacks=[Throughput(), InputDoctor()])
+    before = set(vars(fit.fit_loop.epoch_loop))
+    expected = pytest.raises(RuntimeError, match="out of luck") if fails else pytest.warns(match="found nothing")
+    with expected:
+        fit.fit(Failing(), Loader([1]), Loader([1]))
+    assert set(vars(fit.fit_loop.epoch_loop)) == before
 
 
-def test_two_listeners_end_in_any_order() -> None:
-    for order in ((0, 1), (1, 0)):
-        profiler, heard = PassThroughProfiler(), [0, 0]
+class EpochLoop:
+    """The part of Lightning's that is looked at."""
 
-        def hear(index: int, heard: list[int] = heard) -> None:
-            heard[index] += 1
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.global_step = 0
 
-        stops = [watch_fetches(profiler, lambda index=index: hear(index)) for index in (0, 1)]
-        profiler.start("[_TrainingEpochLoop].train_dataloader_next")
-        profiler.start("[_EvaluationLoop].val_next")
-        assert heard == [1, 1]
-        stops[order[0]]()
-        profiler.start("[_TrainingEpochLoop].train_dataloader_next")
-        assert heard[order[0]] == 1
-        assert heard[order[1]] == 2
-        stops[order[1]]()
-        profiler.start("[_TrainingEpochLoop].train_dataloader_next")
-        assert sum(heard) == 3
+    def _on_before_fetch(self) -> None:
+        self.told.append("loop before")
+
+    def _on_after_fetch(self) -> None:
+        self.told.append("loop after")
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_listeners_come_and_go_in_any_order(order: tuple[int, int]) -> None:
+    loop = EpochLoop()
+    run: Any = SimpleNamespace(fit_loop=SimpleNamespace(epoch_loop=loop))
+
+    def fetch() -> list[str]:
+        loop.told.clear()
+        loop._on_before_fetch()
+        loop._on_after_fetch()
+        return list(loop.told)
+
+    stops = [
+        watch_fetches(run, lambda: loop.told.append("first asks")),
+        watch_fetches(run, lambda: loop.told.append("second asks"), lambda: loop.told.append("second got")),
+    ]
+    assert fetch() == ["first asks", "second asks", "loop before", "loop after", "second got"]
+    stops[order[0]]()
+    if order[0] == 0:
+        assert fetch() == ["second asks", "loop before", "loop after", "second got"]
+    else:
+        assert fetch() == ["first asks", "loop before", "loop after"]
+    stops[order[1]]()
+    assert fetch() == ["loop before", "loop after"]
+    assert set(vars(loop)) == {"told", "global_step"}
+
+
+def test_a_step_calls_no_hook_that_does_nothing() -> None:
+    class Gradients(Throughput):
+        seen = 0
+
+        def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
+            super().on_after_backward(trainer, pl_module)
+            self.seen += 1
+
+    plain, subclass, profiler = Throughput(), Gradients(), SimpleProfiler()
+    trainer(max_epochs=1, callbacks=[plain, subclass], profiler=profiler).fit(Module(), Loader([1] * 3), Loader([1]))
+
+    def of_steps(callback: Throughput) -> set[str]:
+        begin = f"[Callback]{callback.state_key}."
+        hooks = {action.removeprefix(begin) for action in profiler.recorded_durations if action.startswith(begin)}
+        return {hook for hook in hooks if "_before_" in hook or "_after_" in hook or "_train_batch_" in hook}
+
+    assert of_steps(plain) == {"on_train_batch_start", "on_train_batch_end"}
+    assert of_steps(subclass) == {"on_train_batch_start", "on_train_batch_end", "on_after_backward"}
+    assert subclass.seen == 3
 
 
 class ByHand:
     """A callback driven through its hooks as rank 0 of several."""
 
     def __init__(self, world_size: int, is_global_zero: bool = True) -> None:
-        self.rows = Rows()
+        self.rows, self.loop = Rows(), EpochLoop()
         self.callback = Throughput(log_every_n_steps=1, warmup_batches=0)
         self.trainer: Any = SimpleNamespace(
             strategy=SimpleNamespace(root_device=torch.device("cpu")), world_size=world_size, global_step=0,
-            profiler=PassThroughProfiler(), loggers=[self.rows], is_global_zero=is_global_zero,
+            fit_loop=SimpleNamespace(epoch_loop=self.loop), loggers=[self.rows], is_global_zero=is_global_zero,
         )  # fmt: skip
         self.module: Any = None
         self.callback.setup(self.trainer, self.module, "fit")
@@ -259,10 +306,10 @@ class ByHand:
 
     def step(self, rows: int) -> None:
         batch = torch.zeros(rows, 1)
-        self.trainer.profiler.start("[_TrainingEpochLoop].train_dataloader_next")
+        self.loop._on_before_fetch()
         self.callback.on_train_batch_start(self.trainer, self.module, batch, 0)
         SimulatedTime.now += rows / 10
-        self.trainer.global_step += 1
+        self.loop.global_step += 1
         self.callback.on_train_batch_end(self.trainer, self.module, None, batch, 0)
 
 
