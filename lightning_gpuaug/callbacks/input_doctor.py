@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from lightning_gpuaug.callbacks.batch_rows import batch_rows
 from lightning_gpuaug.callbacks.clocks import CudaClock, HostClock
 from lightning_gpuaug.callbacks.fetches import watch_fetches
+from lightning_gpuaug.callbacks.idle_hooks import leave_out_idle_hooks
 from lightning_gpuaug.callbacks.phases import PhaseClock, Phases
 from lightning_gpuaug.callbacks.probe_workers import probe_workers
 from lightning_gpuaug.callbacks.rank_sum import RankSum
@@ -103,6 +104,7 @@ class InputDoctor(pl.Callback):
         self._epoch_began: float | None = None
         self._starts: list[float] = []  # seconds from the beginning of an epoch to its first batch
         self._ordinary_again = 0  # number of the first batch for which the pipeline has had no rest
+        leave_out_idle_hooks(self)
 
     # ---- hooks ---------------------------------------------------------------------------------------------------
 

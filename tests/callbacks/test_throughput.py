@@ -13,7 +13,6 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger
-from lightning.pytorch.profilers import SimpleProfiler
 from torch import Tensor
 
 from lightning_gpuaug.callbacks import InputDoctor, Throughput, throughput
@@ -266,27 +265,6 @@ def test_listeners_come_and_go_in_any_order(order: tuple[int, int]) -> None:
     stops[order[1]]()
     assert fetch() == ["loop before", "loop after"]
     assert set(vars(loop)) == {"told", "global_step"}
-
-
-def test_a_step_calls_no_hook_that_does_nothing() -> None:
-    class Gradients(Throughput):
-        seen = 0
-
-        def on_after_backward(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-            super().on_after_backward(trainer, pl_module)
-            self.seen += 1
-
-    plain, subclass, profiler = Throughput(), Gradients(), SimpleProfiler()
-    trainer(max_epochs=1, callbacks=[plain, subclass], profiler=profiler).fit(Module(), Loader([1] * 3), Loader([1]))
-
-    def of_steps(callback: Throughput) -> set[str]:
-        begin = f"[Callback]{callback.state_key}."
-        hooks = {action.removeprefix(begin) for action in profiler.recorded_durations if action.startswith(begin)}
-        return {hook for hook in hooks if "_before_" in hook or "_after_" in hook or "_train_batch_" in hook}
-
-    assert of_steps(plain) == {"on_train_batch_start", "on_train_batch_end"}
-    assert of_steps(subclass) == {"on_train_batch_start", "on_train_batch_end", "on_after_backward"}
-    assert subclass.seen == 3
 
 
 class ByHand:
