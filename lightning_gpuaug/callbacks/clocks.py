@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
+from collections import deque
 
 import torch
 
@@ -23,8 +23,8 @@ class HostClock:
 
     host_seconds = seconds
 
-    def done_with(self, marks: Iterable[float]) -> None:
-        """Nothing to keep."""
+    def forget_before(self, mark: float) -> None:
+        """Nothing is kept."""
 
     def finish(self) -> None:
         """Nothing to wait for."""
@@ -47,12 +47,14 @@ class CudaClock:
     def __init__(self, device: torch.device) -> None:
         """Mark the current stream of `device`."""
         self._stream = torch.cuda.current_stream(device)  # asking for it costs more than recording an event
+        self._made: deque[torch.cuda.Event] = deque()  # that somebody may ask for, oldest first
         self._free: list[torch.cuda.Event] = []  # making and destroying an event costs more than recording it
 
     def mark(self) -> _CudaMark:
         """Record an event; returns at once."""
         event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(self._stream)
+        self._made.append(event)
         return event, time.perf_counter()
 
     def reached(self, mark: _CudaMark) -> bool:
@@ -67,9 +69,10 @@ class CudaClock:
         """The host's seconds between making one and making the other."""
         return end[1] - start[1]
 
-    def done_with(self, marks: Iterable[_CudaMark]) -> None:
-        """Use the marks' events again."""
-        self._free.extend(event for event, _ in marks)
+    def forget_before(self, mark: _CudaMark) -> None:
+        """Use the events of all marks made before this one again."""
+        while self._made[0] is not mark[0]:
+            self._free.append(self._made.popleft())
 
     def finish(self) -> None:
         """Wait until the GPU has passed every mark. For the end of a fit, never for a training step."""

@@ -90,6 +90,7 @@ class PhaseClock(Generic[Mark]):
         """Begin anew."""
         self._batches.clear()
         self.interrupted()
+        self._clock.forget_before(self._clock.mark())
 
     def read(self, numbers: Iterable[int] | None = None) -> Phases:
         """Sums over the remembered batches, or those of the given numbers; waits until the device has done them."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
 
@@ -29,8 +28,8 @@ class Clock(Protocol[Mark]):
     def host_seconds(self, start: Mark, end: Mark) -> float:
         """Seconds of the host between making the two."""
 
-    def done_with(self, marks: Iterable[Mark]) -> None:
-        """Nobody will ask for these marks any more."""
+    def forget_before(self, mark: Mark) -> None:
+        """Nobody will ask for the marks that were made before this one any more."""
 
     def finish(self) -> None:
         """Wait until every mark has been reached."""
@@ -160,9 +159,10 @@ class ThroughputCounter(Generic[Mark]):
         """The sums over all batches whose marks the clock has reached."""
         clock, before, step_so_far = self._clock, self._measured, self._step_so_far
         reached = bisect_left(self._pending, True, key=lambda batch: not clock.reached(batch[-1]))
+        if not reached:
+            return before
         batches, self._pending = self._pending[:reached], self._pending[reached:]
         images, steps, total, waited, host_waited = 0, 0, 0.0, 0.0, 0.0
-        done: list[Mark] = []
         for rows, stepped, since, asked, in_hand, end in batches:
             if since is None:
                 step_so_far = None
@@ -173,17 +173,11 @@ class ThroughputCounter(Generic[Mark]):
                 host_waited += clock.host_seconds(asked, in_hand)
                 if step_so_far is not None:
                     step_so_far += seconds
-                # Not the end, from which the next batch's time may count.
-                done.append(in_hand)
-                if asked is not in_hand:
-                    done.append(asked)
-                if since is not asked:
-                    done.append(since)
             if stepped:
                 if step_so_far is not None:
                     self.step_seconds.append(step_so_far)
                 step_so_far = 0.0
-        clock.done_with(done)
+        clock.forget_before(batches[-1][-1])  # from which the next batch's time may count
         self._step_so_far = step_so_far
         self._measured = Measured(
             before.images + images,

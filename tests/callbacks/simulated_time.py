@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ class HandClock:
     def host_seconds(self, start: float, end: float) -> float:
         return end - start
 
-    def done_with(self, marks: Iterable[float]) -> None:
+    def forget_before(self, mark: float) -> None:
         pass
 
     def finish(self) -> None:
