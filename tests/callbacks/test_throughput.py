@@ -143,6 +143,27 @@ def test_between_epochs_only_making_the_iterator_is_data_wait() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_a_loader_without_length_that_is_made_anew_every_epoch() -> None:
+    class Unsized:
+        def __iter__(self) -> Iterator[dict[str, Tensor]]:
+            for _ in range(4):
+                SimulatedTime.now += 0.25
+                yield {"x": torch.ones(1, 1)}
+
+    class Data(pl.LightningDataModule):
+        def train_dataloader(self) -> Unsized:
+            return Unsized()
+
+    callback = Throughput(warmup_batches=0)
+    fit = trainer(max_epochs=2, callbacks=[callback], reload_dataloaders_every_n_epochs=1, limit_val_batches=0)
+    fit.fit(Module(step_seconds=0.75), datamodule=Data())
+    # Lightning fetches one batch ahead; the first one of the first epoch before training begins.
+    summary = callback.summary()
+    assert summary.img_per_s_device == pytest.approx(8 / (8 * 0.75 + 7 * 0.25))
+    assert summary.data_wait_fraction == pytest.approx(7 * 0.25 / (8 * 0.75 + 7 * 0.25))
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 def test_accumulation_reports_once_a_step_and_warm_up_has_no_rates() -> None:
     rows, callback = Rows(), Throughput(log_every_n_steps=1, warmup_batches=4)
     fit = trainer(max_epochs=1, logger=rows, callbacks=[callback], accumulate_grad_batches=2, num_sanity_val_steps=0)
