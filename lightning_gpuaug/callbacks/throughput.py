@@ -114,7 +114,7 @@ class Throughput(pl.Callback):
                 images=self._images_estimate(),
             )
         rate = ratio(measured.images, measured.seconds)
-        steps = self._steps_ms()
+        steps = self._counter.step_ms
         return ThroughputSummary(
             img_per_s_device=rate,
             img_per_s_global=over_ranks.img_per_s,
@@ -139,7 +139,7 @@ class Throughput(pl.Callback):
         if not self._counter.batches:
             return None
         measured = self._final[0] if self._final is not None else self._counter.settle()
-        steps = self._steps_ms()
+        steps = self._counter.step_ms
         rate = ratio(measured.images, measured.seconds)
         windows = [window for _, window in self._timeline]
         return ThroughputRecord(
@@ -257,9 +257,6 @@ class Throughput(pl.Callback):
     def _images_estimate(self) -> int:
         return self._earlier_images + self._counter.images * self._world_size
 
-    def _steps_ms(self) -> list[float]:
-        return [seconds * _MS for seconds in self._counter.step_seconds]
-
     def _unwatch(self) -> None:
         if self._stop_watching is not None:
             self._stop_watching()
@@ -272,7 +269,7 @@ class Throughput(pl.Callback):
         if window.images:
             self._timeline.append((time.time(), window))
         # Numbered as Lightning numbers the rows it logs for this step.
-        steps = self._counter.step_seconds[self._logged_steps :]
+        steps = self._counter.step_ms[self._logged_steps :]
         self._logged_steps += len(steps)
         self._reports.append((self._steps_seen - 1, window, steps, self._sum_over_ranks(trainer, window)))
 
@@ -299,13 +296,12 @@ class Throughput(pl.Callback):
                 continue
             over_ranks = self._read(sums)
             rate = ratio(window.images, window.seconds)
-            steps_ms = sorted(seconds * _MS for seconds in steps)
             figures: dict[str, float | None] = {
                 "throughput/img_per_s_device": rate,
                 "throughput/img_per_s_global": over_ranks.img_per_s,
                 "throughput/step_ms": ratio(window.seconds * _MS, window.steps),
-                "throughput/step_ms_p50": percentile(steps_ms, 0.5),
-                "throughput/step_ms_p95": percentile(steps_ms, 0.95),
+                "throughput/step_ms_p50": percentile(steps, 0.5),
+                "throughput/step_ms_p95": percentile(steps, 0.95),
                 "throughput/data_wait_fraction": over_ranks.data_wait_fraction,
                 "throughput/tflops_device": self._flops.tflops(rate),
                 "throughput/mfu": self._flops.mfu(rate),

@@ -87,8 +87,8 @@ class ThroughputCounter(Generic[Mark]):
         """Start with nothing counted."""
         self.images = 0
         self.batches = 0
-        self.step_seconds = array("d")
-        """Seconds of each measured optimizer step, oldest first: 8 MB per million steps."""
+        self.step_ms = array("d")
+        """Milliseconds of each measured optimizer step, oldest first: 8 MB per million steps."""
         self._clock = clock
         self._mark = clock.mark
         self._warmup_batches = warmup_batches
@@ -175,7 +175,7 @@ class ThroughputCounter(Generic[Mark]):
                     step_so_far += seconds
             if stepped:
                 if step_so_far is not None:
-                    self.step_seconds.append(step_so_far)
+                    self.step_ms.append(step_so_far * 1000.0)
                 step_so_far = 0.0
         clock.forget_before(batches[-1][-1])  # from which the next batch's time may count
         self._step_so_far = step_so_far
