@@ -1,11 +1,16 @@
-"""What callbacks that watch a run cost it: microseconds of the host a step, in turns with a run without any.
+"""What callbacks that watch a run cost it: microseconds of the host a step, in turns with the same run without them.
 
     python -m benchmarks.callbacks
 
 The loop is bound by the host (a tiny model on a tiny batch that is there already), so whatever a callback does between
 two steps makes the step longer by just that; what Lightning takes to call any callback is the cost of an empty one.
-Logs every 50 steps are included, to a logger that drops them. Peers are Lightning's `ThroughputMonitor`, which waits
-for the device at every step, and on a GPU `DeviceStatsMonitor`.
+
+A machine is now faster, now slower, by more than what is asked for. So the callback is taken out of a fit and put in
+again every 100 steps, and each step is compared with the one 100 before; the first 50 of them, in which caches get used
+to the change, do not count. How far the first row is from 0 is what to think of the others. The log in the midst of the
+other 50, to a logger that drops it, is told by itself, and its share of a step is part of the cost. (What a callback
+does in a thread of its own goes on all the time, and is not seen.) Peers are Lightning's `ThroughputMonitor`, which
+waits for the device at every step, and on a GPU `DeviceStatsMonitor`.
 """
 
 from __future__ import annotations
@@ -16,20 +21,23 @@ import io
 import itertools
 import logging
 import statistics
+import time
 import warnings
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import lightning.pytorch as pl
+import numpy as np
 import torch
 from lightning.pytorch.loggers.logger import DummyLogger
 
 import lightning_gpuaug as gpuaug
 from benchmarks.report import publish
-from lightning_gpuaug.bench.stopwatch import Stopwatch
 
 STEP_MS = 5.0
 """Of the short step that costs are a share of."""
+LOG_EVERY = 50
+TURN = 2 * LOG_EVERY
 
 
 class Tiny(pl.LightningModule):
@@ -61,24 +69,50 @@ class Repeated:
         return itertools.repeat(self._batch, self._count)
 
 
-def microseconds(callbacks: list[pl.Callback], steps: int, device: torch.device) -> float:
-    """A step of a fit with these callbacks."""
-    warm_up = steps // 4
-    watch = Stopwatch(warm_up, warm_up + steps)
+class Turns(pl.Callback):
+    """Stands last among the callbacks; takes those before it out for a turn of steps, puts them in again, and so on.
+
+    Attributes:
+        ends: the host's time at the end of each step.
+    """
+
+    def __init__(self) -> None:
+        self.ends: list[float] = []
+        self._callbacks: list[pl.Callback] = []
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        self.ends.append(time.perf_counter())
+        if len(self.ends) % TURN == LOG_EVERY // 2:  # half way between logs
+            out = trainer.callbacks[:-1]  # type: ignore[attr-defined]
+            trainer.callbacks, self._callbacks = [*self._callbacks, self], out  # type: ignore[attr-defined]
+
+    def on_train_epoch_end(self, trainer: pl.Trainer, module: Any) -> None:
+        trainer.callbacks = [*trainer.callbacks[:-1], *self._callbacks, self]  # type: ignore[attr-defined]
+
+
+def microseconds(callbacks: list[pl.Callback], turns: int, device: torch.device) -> tuple[float, float, float]:
+    """Of a fit: a step without these callbacks, what they add to it, logs included, and what to one that logs."""
+    stopwatch, steps = Turns(), TURN * (2 * turns + 3)
     trainer = pl.Trainer(
-        max_steps=warm_up + steps, accelerator="gpu" if device.type == "cuda" else "cpu", devices=1,
-        logger=DummyLogger(), callbacks=[*callbacks, watch], enable_checkpointing=False,
-        enable_progress_bar=False, enable_model_summary=False, log_every_n_steps=50, max_epochs=-1,
+        max_steps=steps, accelerator="gpu" if device.type == "cuda" else "cpu", devices=1,
+        logger=DummyLogger(), callbacks=[*callbacks, stopwatch], enable_checkpointing=False,
+        enable_progress_bar=False, enable_model_summary=False, log_every_n_steps=LOG_EVERY, max_epochs=-1,
     )  # fmt: skip
     batch = (torch.ones(8, 4, device=device), torch.ones(8, device=device))
-    trainer.fit(Tiny(), train_dataloaders=Repeated(batch, warm_up + steps + 1))
-    return watch.seconds / steps * 1e6
+    trainer.fit(Tiny(), train_dataloaders=Repeated(batch, steps + 1))
+    begin = LOG_EVERY // 2 + 2 * TURN - 1  # of the second turn without them
+    times = np.diff(stopwatch.ends)[begin : begin + TURN * 2 * turns].reshape(turns, 2, TURN)[..., LOG_EVERY:] * 1e6
+    without = times[:, 0]
+    added = np.median(times[:, 1] - without, axis=0)
+    ordinary = np.median(added)
+    log = (added[LOG_EVERY // 2 - 2 : LOG_EVERY // 2 + 2] - ordinary).sum()  # and what it still costs the steps after
+    return float(np.median(without)), float(ordinary + log / LOG_EVERY), float(ordinary + log)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=2000)
-    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--turns", type=int, default=20, help=f"of {TURN} steps with and {TURN} without, a fit")
+    parser.add_argument("--rounds", type=int, default=5, help="fits of each kind")
     parser.add_argument("--json", help="write the table here")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
@@ -86,7 +120,7 @@ def main() -> None:
         logging.getLogger(name).setLevel(logging.ERROR)
     device = torch.device("cuda", 0) if torch.cuda.is_available() else torch.device("cpu")
     kinds: dict[str, Callable[[], list[pl.Callback]]] = {
-        "none": list,
+        "none, to see the noise": list,
         "an empty callback": lambda: [pl.Callback()],
         "Throughput": lambda: [gpuaug.Throughput(flops_per_image=None)],
         "ThroughputMonitor (Lightning)": lambda: [pl.callbacks.ThroughputMonitor(lambda batch: len(batch[0]))],
@@ -95,21 +129,19 @@ def main() -> None:
         kinds["DeviceStatsMonitor (Lightning)"] = lambda: [pl.callbacks.DeviceStatsMonitor()]
         kinds["GpuUtilization"] = lambda: [gpuaug.GpuUtilization()]
         kinds["InputDoctor, between check-ups"] = lambda: [gpuaug.InputDoctor(10**6)]
-    found: dict[str, list[float]] = {name: [] for name in kinds}
+    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in kinds}
     for _ in range(args.rounds):
         for name, make in kinds.items():
             with contextlib.redirect_stderr(io.StringIO()):
-                found[name].append(microseconds(make(), args.steps, device))
-    steps = {name: statistics.median(times) for name, times in found.items()}
-    # Against the run without any in the same round, for the machine is now faster, now slower.
-    costs = {
-        name: statistics.median(a - b for a, b in zip(times, found["none"], strict=True))
-        for name, times in found.items()
-    }
+                found[name].append(microseconds(make(), args.turns, device))
+    rows = []
+    for name, fits in found.items():
+        step, cost, log = (statistics.median(column) for column in zip(*fits, strict=True))
+        rows.append([name, step, cost, f"{cost / STEP_MS / 10:.2f} %", log])
     publish(
         f"Callbacks, microseconds of the host a step, {device.type}",
-        ["callback", "step µs", "cost µs", f"of a {STEP_MS:g} ms step"],
-        [[name, steps[name], costs[name], f"{costs[name] / STEP_MS / 10:.2f} %"] for name in kinds],
+        ["callback", "step without µs", "cost µs", f"of a {STEP_MS:g} ms step", "a step with a log µs"],
+        rows,
         args.json,
     )
 

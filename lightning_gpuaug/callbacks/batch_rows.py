@@ -20,7 +20,7 @@ def batch_rows(batch: object) -> int | None:
     # Nearly every batch is like this, and is asked about at every step.
     first = batch[0] if isinstance(batch, (list, tuple)) and batch else batch
     if isinstance(first, torch.Tensor) and first.ndim:
-        return first.size(0)
+        return first.shape[0]
     return _rows(batch, nested=False)
 
 

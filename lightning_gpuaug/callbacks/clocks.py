@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable
-from typing import NamedTuple
+from collections import deque
 
 import torch
 
@@ -12,22 +11,27 @@ import torch
 class HostClock:
     """Marks are host times in seconds; right where work is done when the call returns, as on a CPU."""
 
-    def mark(self) -> float:
-        """Now, in seconds."""
-        return time.perf_counter()
+    mark = staticmethod(time.perf_counter)
+
+    def reached(self, mark: float) -> bool:
+        """Always: a mark is reached when it is made."""
+        return True
 
     def seconds(self, start: float, end: float) -> float:
         """Seconds between two marks."""
         return end - start
 
-    def look(self, newest_first: Iterable[float]) -> None:
-        """Nothing to look for: a mark is passed when it is made."""
+    host_seconds = seconds
 
-    def done_with(self, mark: float) -> None:
-        """Nothing to keep."""
+    def forget_before(self, mark: float) -> None:
+        """Nothing is kept."""
 
     def finish(self) -> None:
         """Nothing to wait for."""
+
+
+_CudaMark = tuple[torch.cuda.Event, float]
+"""An event, and the host's time when it was recorded."""
 
 
 class CudaClock:
@@ -43,40 +47,33 @@ class CudaClock:
     def __init__(self, device: torch.device) -> None:
         """Mark the current stream of `device`."""
         self._stream = torch.cuda.current_stream(device)  # asking for it costs more than recording an event
+        self._made: deque[torch.cuda.Event] = deque()  # that somebody may ask for, oldest first
         self._free: list[torch.cuda.Event] = []  # making and destroying an event costs more than recording it
-        self._made = 0
-        self._passed = -1
 
     def mark(self) -> _CudaMark:
         """Record an event; returns at once."""
         event = self._free.pop() if self._free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record(self._stream)
-        self._made += 1
-        return _CudaMark(event, self._made)
+        self._made.append(event)
+        return event, time.perf_counter()
 
-    def look(self, newest_first: Iterable[_CudaMark]) -> None:
-        """See how far the GPU has come: few questions, for it is only a few steps behind."""
-        for mark in newest_first:
-            if mark.number <= self._passed or mark.event.query():  # type: ignore[no-untyped-call]
-                self._passed = max(self._passed, mark.number)
-                return
+    def reached(self, mark: _CudaMark) -> bool:
+        """Whether the GPU has passed a mark, and so all earlier ones."""
+        return bool(mark[0].query())  # type: ignore[no-untyped-call]
 
-    def done_with(self, mark: _CudaMark) -> None:
-        """Use the mark's event again."""
-        self._free.append(mark.event)
+    def seconds(self, start: _CudaMark, end: _CudaMark) -> float:
+        """The GPU's seconds between two marks that it has passed."""
+        return float(start[0].elapsed_time(end[0])) / 1000.0
+
+    def host_seconds(self, start: _CudaMark, end: _CudaMark) -> float:
+        """The host's seconds between making one and making the other."""
+        return end[1] - start[1]
+
+    def forget_before(self, mark: _CudaMark) -> None:
+        """Use the events of all marks made before this one again."""
+        while self._made[0] is not mark[0]:
+            self._free.append(self._made.popleft())
 
     def finish(self) -> None:
         """Wait until the GPU has passed every mark. For the end of a fit, never for a training step."""
         self._stream.synchronize()
-        self._passed = self._made
-
-    def seconds(self, start: _CudaMark, end: _CudaMark) -> float | None:
-        """Seconds between two marks, or None while the GPU, when last looked at, had not reached them."""
-        if end.number > self._passed:
-            return None
-        return float(start.event.elapsed_time(end.event)) / 1000.0
-
-
-class _CudaMark(NamedTuple):
-    event: torch.cuda.Event
-    number: int

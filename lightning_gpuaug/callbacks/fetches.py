@@ -4,45 +4,57 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from lightning.pytorch.profilers import Profiler
-
-# What Lightning's training loop tells its profiler right before it asks the loader for a batch, and right after.
-_FETCH = "train_dataloader_next"
+import lightning.pytorch as pl
 
 
 def watch_fetches(
-    profiler: Profiler, before: Callable[[], None], after: Callable[[], None] | None = None
+    trainer: pl.Trainer, before: Callable[[], None], after: Callable[[], None] | None = None
 ) -> Callable[[], None]:
-    """Call `before` whenever the training loop is about to ask for a batch, until the returned function is called.
+    """Call `before` whenever training is about to ask for a batch, and `after` when that has come or failed to.
 
-    No callback hook lies at that moment: between `on_train_batch_end` and `on_train_batch_start` there are also other
+    From the next epoch on that begins: `on_train_start` is the place to ask for it.
+
+    No callback hook lies at those moments: between `on_train_batch_end` and `on_train_batch_start` there are also other
     callbacks, loggers and, on several ranks, a synchronising broadcast by Lightning itself, none of which is waiting
-    for data. The loop does tell its profiler, whichever that is, so this one instance's `start` is listened to (and
-    its `stop`, when `after` is given, for the moment the batch has come out of the loader).
+    for data. But the loop gives its fetcher, at the beginning of an epoch, two functions to call around each `next`,
+    whatever the loader is; one instance's are stood in for. (Its profiler is told as well, and of so much else that
+    listening there costs more than all the rest.)
+
+    Returns:
+        What ends it, and leaves the loop as it was.
     """
-    start, stop = profiler.start, profiler.stop
-    listening = True
-
-    def listening_start(action_name: str) -> None:
-        if listening and action_name.endswith(_FETCH):
-            before()
-        start(action_name)
-
-    def listening_stop(action_name: str) -> None:
-        stop(action_name)
-        if listening and after is not None and action_name.endswith(_FETCH):
-            after()
+    loop = trainer.fit_loop.epoch_loop
+    stand_in = getattr(loop._on_before_fetch, "__self__", None)
+    if not isinstance(stand_in, _StandIn):
+        stand_in = _StandIn(loop._on_before_fetch, loop._on_after_fetch)
+        loop._on_before_fetch, loop._on_after_fetch = stand_in.before, stand_in.after  # type: ignore[method-assign]
+    listeners = stand_in.listeners
+    listener = (before, after or _nothing)
+    listeners.append(listener)
 
     def unwatch() -> None:
-        nonlocal listening
-        listening = False
-        # Where another listener was put on top, removing ours would remove both.
-        if profiler.start is listening_start:
-            profiler.start = start  # type: ignore[method-assign]
-        if profiler.stop is listening_stop:
-            profiler.stop = stop  # type: ignore[method-assign]
+        listeners.remove(listener)
+        if not listeners:
+            del loop._on_before_fetch, loop._on_after_fetch
 
-    profiler.start = listening_start  # type: ignore[method-assign]
-    if after is not None:
-        profiler.stop = listening_stop  # type: ignore[method-assign]
     return unwatch
+
+
+class _StandIn:
+    def __init__(self, before: Callable[[], None], after: Callable[[], None]) -> None:
+        self.listeners: list[tuple[Callable[[], None], Callable[[], None]]] = []
+        self._before, self._after = before, after
+
+    def before(self) -> None:
+        for before, _ in self.listeners:
+            before()
+        self._before()
+
+    def after(self) -> None:
+        self._after()
+        for _, after in self.listeners:
+            after()
+
+
+def _nothing() -> None:
+    pass

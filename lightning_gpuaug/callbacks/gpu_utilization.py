@@ -12,6 +12,7 @@ from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
 from lightning_gpuaug.callbacks import nvml
 from lightning_gpuaug.callbacks.gpu_sampler import GpuSampler
+from lightning_gpuaug.callbacks.idle_hooks import leave_out_idle_hooks
 from lightning_gpuaug.callbacks.rank_sum import RankSum
 from lightning_gpuaug.callbacks.run_record import GpuRecord
 from lightning_gpuaug.callbacks.timeline import Sums
@@ -59,6 +60,7 @@ class GpuUtilization(pl.Callback):
         self._on_their_way: deque[tuple[int, RankSum]] = deque()
         self._steps_seen = 0
         self._told_absent = self._told_lost = False
+        leave_out_idle_hooks(self)
 
     def run_record(self) -> GpuRecord | None:
         """What this rank's GPU did; also the summary of a fit: `run_record().mean` has each metric's mean."""

@@ -17,6 +17,7 @@ from torch.utils.data import DataLoader
 from lightning_gpuaug.callbacks.batch_rows import batch_rows
 from lightning_gpuaug.callbacks.clocks import CudaClock, HostClock
 from lightning_gpuaug.callbacks.fetches import watch_fetches
+from lightning_gpuaug.callbacks.idle_hooks import leave_out_idle_hooks
 from lightning_gpuaug.callbacks.phases import PhaseClock, Phases
 from lightning_gpuaug.callbacks.probe_workers import probe_workers
 from lightning_gpuaug.callbacks.rank_sum import RankSum
@@ -93,7 +94,8 @@ class InputDoctor(pl.Callback):
         self.verdict: Verdict | None = None
         """What was found and told; None before the first check-up is done."""
         self._clock: PhaseClock[Any] | None = None
-        self._unwatch: Callable[[], None] | None = None
+        self._watching = False
+        self._stop_listening: Callable[[], None] | None = None
         self._running: _Running | None = None
         self._probe: Probe | None = None
         self._number = 0  # of the batch in hand, in this fit
@@ -102,6 +104,7 @@ class InputDoctor(pl.Callback):
         self._epoch_began: float | None = None
         self._starts: list[float] = []  # seconds from the beginning of an epoch to its first batch
         self._ordinary_again = 0  # number of the first batch for which the pipeline has had no rest
+        leave_out_idle_hooks(self)
 
     # ---- hooks ---------------------------------------------------------------------------------------------------
 
@@ -113,6 +116,8 @@ class InputDoctor(pl.Callback):
         self._number = self._last = self._ordinary_again = 0
         self._epoch_began, self._starts = None, []
         self._running = self._probe = self._not_stocked = self.verdict = None
+        self._watching = False
+        self._stop_listening = watch_fetches(trainer, self._asks, self._got)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """What lay between the epochs was not training; making an iterator and its first batch is."""
@@ -148,7 +153,7 @@ class InputDoctor(pl.Callback):
             self._begin(trainer, batch, batch_idx)
             _pause_throughput(trainer)
         if self._running is None:
-            self._watch(trainer)
+            self._watch()
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Validation is not training time."""
@@ -166,7 +171,7 @@ class InputDoctor(pl.Callback):
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Say so when there was no check-up."""
-        self._stop_watching()
+        self._let_go()
         if self.verdict is None:
             rank_zero_warn(
                 f"InputDoctor found nothing: its first check-up comes after {self.every_n_batches} batches, with "
@@ -175,8 +180,8 @@ class InputDoctor(pl.Callback):
             )
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Let go of the profiler."""
-        self._stop_watching()
+        """Let go of the loop."""
+        self._let_go()
 
     def run_record(self) -> DoctorRecord | None:
         """This rank's section of the run's record; None before the first check-up is done."""
@@ -201,30 +206,31 @@ class InputDoctor(pl.Callback):
         assert self._clock is not None, "on_train_start comes first"
         return self._clock
 
-    @property
-    def _watching(self) -> bool:
-        return self._unwatch is not None
+    def _asks(self) -> None:
+        if self._watching:
+            self._phases.asks()
+
+    def _got(self) -> None:
+        if self._watching:
+            self._phases.got()
 
     def _interrupted(self) -> None:
         if self._clock is not None:
             self._clock.interrupted()
 
-    def _watch(self, trainer: pl.Trainer) -> None:
-        """Look at the batches before a check-up, and at no others: most of the time this callback costs nothing."""
+    def _watch(self) -> None:
+        """Look at the batches before a check-up, and at no others: most of the time this callback costs little."""
         baseline = min(_BASELINE, self.every_n_batches // 2)
         due = self._number - self._last >= self.every_n_batches - baseline
         if due and not self._watching:
-            phases = self._phases
-            phases.forget()
-            profiler = trainer.profiler  # type: ignore[attr-defined]
-            self._unwatch = watch_fetches(profiler, phases.asks, phases.got)
-        elif not due:
-            self._stop_watching()
+            self._phases.forget()
+        self._watching = due
 
-    def _stop_watching(self) -> None:
-        if self._unwatch is not None:
-            self._unwatch()
-            self._unwatch = None
+    def _let_go(self) -> None:
+        self._watching = False
+        if self._stop_listening is not None:
+            self._stop_listening()
+            self._stop_listening = None
 
     def _stock_size(self, trainer: pl.Trainer) -> int:
         """Batches to lay in: those that are measured, one before them and one behind.

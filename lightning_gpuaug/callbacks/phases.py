@@ -90,6 +90,7 @@ class PhaseClock(Generic[Mark]):
         """Begin anew."""
         self._batches.clear()
         self.interrupted()
+        self._clock.forget_before(self._clock.mark())
 
     def read(self, numbers: Iterable[int] | None = None) -> Phases:
         """Sums over the remembered batches, or those of the given numbers; waits until the device has done them."""
@@ -101,7 +102,7 @@ class PhaseClock(Generic[Mark]):
                 continue
             batches += 1
             images += batch.images
-            seconds += self._clock.seconds(batch.before, batch.end) or 0.0
-            wait += self._clock.seconds(batch.asked, batch.got) or 0.0
-            transfer += self._clock.seconds(batch.got, batch.in_hand) or 0.0
+            seconds += self._clock.seconds(batch.before, batch.end)
+            wait += self._clock.seconds(batch.asked, batch.got)
+            transfer += self._clock.seconds(batch.got, batch.in_hand)
         return Phases(batches, images, seconds, wait, transfer)

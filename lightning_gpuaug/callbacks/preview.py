@@ -13,6 +13,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from PIL import Image
 
 from lightning_gpuaug.callbacks.batch_images import BatchImages, datasets_of, find_images, normalize_of
+from lightning_gpuaug.callbacks.idle_hooks import leave_out_idle_hooks
 from lightning_gpuaug.grid import draw_grid, to_pixels
 from lightning_gpuaug.recipe import Normalize
 
@@ -70,6 +71,7 @@ class BatchPreview(pl.Callback):
         self.epochs, self.every_n_epochs, self.stages = tuple(epochs), every_n_epochs, tuple(stages)
         self.images, self.columns, self.normalize = images, columns, normalize
         self._drawn: set[tuple[str, int]] = set()
+        leave_out_idle_hooks(self)
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Begin anew."""

@@ -10,6 +10,7 @@ from pathlib import Path
 import lightning.pytorch as pl
 from lightning.pytorch.utilities import rank_zero_info, rank_zero_warn
 
+from lightning_gpuaug.callbacks.idle_hooks import leave_out_idle_hooks
 from lightning_gpuaug.callbacks.report_page import page
 from lightning_gpuaug.callbacks.run_record import (
     DoctorRecord,
@@ -52,6 +53,7 @@ class Report(pl.Callback):
         self._started = 0.0
         self._spans: list[Span] = []
         self._validation_started: float | None = None
+        leave_out_idle_hooks(self)
 
     @property
     def path(self) -> Path | None:

@@ -16,6 +16,7 @@ from lightning_gpuaug.callbacks.batch_rows import batch_rows
 from lightning_gpuaug.callbacks.clocks import CudaClock, HostClock
 from lightning_gpuaug.callbacks.fetches import watch_fetches
 from lightning_gpuaug.callbacks.flops import ModelFlops
+from lightning_gpuaug.callbacks.idle_hooks import leave_out_idle_hooks
 from lightning_gpuaug.callbacks.rank_sum import RankSum
 from lightning_gpuaug.callbacks.run_record import Series, ThroughputRecord
 from lightning_gpuaug.callbacks.throughput_counter import Measured, ThroughputCounter
@@ -89,7 +90,7 @@ class Throughput(pl.Callback):
         self._on_gpu = False
         self._timeline: list[tuple[float, Measured]] = []
         self._logged_steps = 0  # entries of the counter's step times that earlier logs have told
-        self._counter: ThroughputCounter[Any] | None = None
+        self._counter = ThroughputCounter[Any](HostClock(), warmup_batches)
         self._stop_watching: Callable[[], None] | None = None
         self._reports: deque[tuple[int, Measured, array[float], RankSum]] = deque()
         self._logged = Measured()
@@ -98,13 +99,14 @@ class Throughput(pl.Callback):
         self._steps_seen = 0
         self._earlier_images = 0
         self._epochs = 0
+        leave_out_idle_hooks(self)
 
     def summary(self) -> ThroughputSummary:
         """The fit so far. While several ranks train, figures over all ranks are not known and this rank's stand in."""
         if self._final is not None:
             measured, over_ranks = self._final
         else:
-            measured = Measured() if self._counter is None else self._counter.settle()
+            measured = self._counter.settle()
             rate = ratio(measured.images, measured.seconds)
             over_ranks = _OverRanks(
                 img_per_s=None if rate is None else rate * self._world_size,
@@ -112,7 +114,7 @@ class Throughput(pl.Callback):
                 images=self._images_estimate(),
             )
         rate = ratio(measured.images, measured.seconds)
-        steps = [] if self._counter is None else [seconds * _MS for seconds in self._counter.step_seconds]
+        steps = self._counter.step_ms
         return ThroughputSummary(
             img_per_s_device=rate,
             img_per_s_global=over_ranks.img_per_s,
@@ -130,15 +132,14 @@ class Throughput(pl.Callback):
 
     def pause(self) -> None:
         """What happens now is not ordinary training: the batch in hand, or the time until the next, is not measured."""
-        if self._counter is not None:
-            self._counter.interrupted()
+        self._counter.interrupted()
 
     def run_record(self) -> ThroughputRecord | None:
         """This rank's section of the run's record; None before any training."""
-        if self._counter is None:
+        if not self._counter.batches:
             return None
         measured = self._final[0] if self._final is not None else self._counter.settle()
-        steps = [seconds * _MS for seconds in self._counter.step_seconds]
+        steps = self._counter.step_ms
         rate = ratio(measured.images, measured.seconds)
         windows = [window for _, window in self._timeline]
         return ThroughputRecord(
@@ -174,7 +175,7 @@ class Throughput(pl.Callback):
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
         """Start from nothing; a checkpoint's counts, if any, are restored after this."""
         if stage == "fit":
-            self._counter = self._final = None
+            self._counter, self._final = ThroughputCounter(HostClock(), self.warmup_batches), None
             self._earlier_images = self._epochs = 0
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
@@ -182,24 +183,24 @@ class Throughput(pl.Callback):
         device = trainer.strategy.root_device
         self._on_gpu = device.type == "cuda"
         clock = CudaClock(device) if self._on_gpu else HostClock()
-        self._counter = counter = ThroughputCounter[Any](clock, self.warmup_batches)
+        self._counter = ThroughputCounter(clock, self.warmup_batches)
         self._world_size = trainer.world_size
         self._steps_seen = trainer.global_step
         self._logged, self._logged_steps = Measured(), 0
         self._timeline = []
         self._flops = ModelFlops(self.flops_per_image).of(trainer)
         self._reports.clear()
-        self._stop_watching = watch_fetches(trainer.profiler, counter.wait_begins)  # type: ignore[attr-defined]
+        self._stop_watching = watch_fetches(trainer, self._counter.wait_begins)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Count from here: what lay between the epochs was not training."""
-        self._active.epoch_begins()
+        self._counter.epoch_begins()
 
     def on_train_batch_start(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, batch: Any, batch_idx: int
     ) -> None:
         """The batch is in hand, on the device."""
-        counter = self._active
+        counter = self._counter
         counter.batch_in_hand()
         if counter.batches == self.warmup_batches - 1:
             self._flops.begin(trainer, pl_module)
@@ -208,18 +209,21 @@ class Throughput(pl.Callback):
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         """Count the batch; report when it is time."""
-        rows = batch_rows(batch)
-        if self._flops.counting:
-            self._flops.end(rows or 0)
+        counter, rows = self._counter, batch_rows(batch)
         if rows is None:
             rank_zero_warn(f"Throughput found no tensor in a batch of type {type(batch).__name__}: counted as 0 images")
-        before, self._steps_seen = self._steps_seen, trainer.global_step
-        self._active.batch_done(rows or 0, stepped=self._steps_seen > before)
+            rows = 0
+        if counter.batches == self.warmup_batches - 1:
+            self._flops.end(rows)
+        # What `trainer.global_step` is in the end.
+        before, self._steps_seen = self._steps_seen, trainer.fit_loop.epoch_loop.global_step
+        counter.batch_done(rows, stepped=self._steps_seen > before)
         every: int = self.log_every_n_steps or trainer.log_every_n_steps  # type: ignore[attr-defined]
         # A collective, so it must depend on nothing that could differ between ranks: steps are equal everywhere.
         if every and self._steps_seen // every > before // every:
             self._start_report(trainer)
-        self._send_reports(trainer)
+        if self._reports:
+            self._send_reports(trainer)
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Count the epoch."""
@@ -227,39 +231,31 @@ class Throughput(pl.Callback):
 
     def on_validation_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Validation is not training time."""
-        if self._counter is not None:
-            self._counter.interrupted()
+        self._counter.interrupted()
 
     def on_save_checkpoint(
         self, trainer: pl.Trainer, pl_module: pl.LightningModule, checkpoint: dict[str, Any]
     ) -> None:
         """Saving is not training time."""
-        if self._counter is not None:
-            self._counter.interrupted()
+        self._counter.interrupted()
 
     def on_train_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Gather the whole fit over all ranks. Training is over, so waiting here costs it nothing."""
         self._unwatch()
         self._send_reports(trainer, wait=True)
-        measured = self._active.finish()
+        measured = self._counter.finish()
         if measured.images > self._logged.images:
             self._timeline.append((time.time(), measured.since(self._logged)))
         self._final = measured, self._read(self._sum_over_ranks(trainer, measured))
 
     def on_exception(self, trainer: pl.Trainer, pl_module: pl.LightningModule, exception: BaseException) -> None:
-        """Let go of the profiler. No collective: other ranks may not be here."""
+        """Let go of the loop. No collective: other ranks may not be here."""
         self._unwatch()
         self._flops.give_up()
         self._reports.clear()
 
-    @property
-    def _active(self) -> ThroughputCounter[Any]:
-        assert self._counter is not None, "on_train_start comes first"
-        return self._counter
-
     def _images_estimate(self) -> int:
-        own = 0 if self._counter is None else self._counter.images
-        return self._earlier_images + own * self._world_size
+        return self._earlier_images + self._counter.images * self._world_size
 
     def _unwatch(self) -> None:
         if self._stop_watching is not None:
@@ -267,13 +263,13 @@ class Throughput(pl.Callback):
             self._stop_watching = None
 
     def _start_report(self, trainer: pl.Trainer) -> None:
-        measured = self._active.settle()
+        measured = self._counter.settle()
         window = measured.since(self._logged)
         self._logged = measured
         if window.images:
             self._timeline.append((time.time(), window))
         # Numbered as Lightning numbers the rows it logs for this step.
-        steps = self._active.step_seconds[self._logged_steps :]
+        steps = self._counter.step_ms[self._logged_steps :]
         self._logged_steps += len(steps)
         self._reports.append((self._steps_seen - 1, window, steps, self._sum_over_ranks(trainer, window)))
 
@@ -281,7 +277,7 @@ class Throughput(pl.Callback):
         # Rates add up: ranks step together, and each divides its own images by its own time. The first number counts
         # the ranks that have a rate, for a GPU may not have passed any of its marks yet.
         rate = ratio(measured.images, measured.seconds)
-        values = (rate is not None, rate or 0.0, measured.seconds, measured.wait_seconds, self._active.images)
+        values = (rate is not None, rate or 0.0, measured.seconds, measured.wait_seconds, self._counter.images)
         return RankSum(values, trainer.strategy.root_device)
 
     def _read(self, sums: RankSum) -> _OverRanks:
@@ -300,13 +296,12 @@ class Throughput(pl.Callback):
                 continue
             over_ranks = self._read(sums)
             rate = ratio(window.images, window.seconds)
-            p50, p95 = percentile(steps, 0.5), percentile(steps, 0.95)
             figures: dict[str, float | None] = {
                 "throughput/img_per_s_device": rate,
                 "throughput/img_per_s_global": over_ranks.img_per_s,
                 "throughput/step_ms": ratio(window.seconds * _MS, window.steps),
-                "throughput/step_ms_p50": None if p50 is None else p50 * _MS,
-                "throughput/step_ms_p95": None if p95 is None else p95 * _MS,
+                "throughput/step_ms_p50": percentile(steps, 0.5),
+                "throughput/step_ms_p95": percentile(steps, 0.95),
                 "throughput/data_wait_fraction": over_ranks.data_wait_fraction,
                 "throughput/tflops_device": self._flops.tflops(rate),
                 "throughput/mfu": self._flops.mfu(rate),

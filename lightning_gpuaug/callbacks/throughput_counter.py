@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import time
 from array import array
-from collections import deque
-from collections.abc import Iterable
+from bisect import bisect_left
 from dataclasses import dataclass, field
-from typing import Generic, NamedTuple, Protocol, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 Mark = TypeVar("Mark")
 
@@ -16,19 +14,22 @@ _SETTLE_AT = 256
 
 
 class Clock(Protocol[Mark]):
-    """A clock whose readings may arrive late, as a GPU's do."""
+    """A clock whose readings may arrive late, as a GPU's do. Nothing here but `finish` waits."""
 
     def mark(self) -> Mark:
-        """A mark at this point of the work. Must not wait for anything."""
+        """A mark at this point of the work."""
 
-    def seconds(self, start: Mark, end: Mark) -> float | None:
-        """Seconds between two marks, or None if `end` had not been reached at the last look. Must not wait."""
+    def reached(self, mark: Mark) -> bool:
+        """Whether the work has come to this mark, and so to every earlier one."""
 
-    def look(self, newest_first: Iterable[Mark]) -> None:
-        """Find out which marks have been reached: all that were made before the first of these that has."""
+    def seconds(self, start: Mark, end: Mark) -> float:
+        """Seconds of the work between two marks that have been reached."""
 
-    def done_with(self, mark: Mark) -> None:
-        """Nobody will ask for this mark any more."""
+    def host_seconds(self, start: Mark, end: Mark) -> float:
+        """Seconds of the host between making the two."""
+
+    def forget_before(self, mark: Mark) -> None:
+        """Nobody will ask for the marks that were made before this one any more."""
 
     def finish(self) -> None:
         """Wait until every mark has been reached."""
@@ -63,18 +64,6 @@ class Measured:
         )
 
 
-class _Batch(NamedTuple, Generic[Mark]):  # cheaper to make than a dataclass, and one is made every batch
-    images: int
-    stepped: bool
-    first: bool  # of its optimizer step
-    whole_step: bool  # all batches of the step so far are measured
-    host_wait: float
-    previous_end: Mark | None  # None: what lay between was not training
-    asked: Mark
-    in_hand: Mark
-    end: Mark
-
-
 class ThroughputCounter(Generic[Mark]):
     """Turns the moments of a training loop into sums.
 
@@ -86,7 +75,8 @@ class ThroughputCounter(Generic[Mark]):
     since the last batch's end until the next one is asked for does not count; in the middle of a batch, the batch
     does not count.
 
-    Marks are read by `settle()`, which takes what the clock has reached and never waits.
+    A batch only leaves its marks behind; the arithmetic is for `settle()`, which takes what the clock has reached and
+    never waits.
 
     Args:
         clock: gives marks and the seconds between them.
@@ -97,45 +87,42 @@ class ThroughputCounter(Generic[Mark]):
         """Start with nothing counted."""
         self.images = 0
         self.batches = 0
-        self.step_seconds = array("d")
-        """Seconds of each measured optimizer step, oldest first: 8 MB per million steps."""
+        self.step_ms = array("d")
+        """Milliseconds of each measured optimizer step, oldest first: 8 MB per million steps."""
         self._clock = clock
+        self._mark = clock.mark
         self._warmup_batches = warmup_batches
         self._measured = Measured()
-        self._pending: deque[_Batch[Mark]] = deque()
-        self._previous_end: Mark | None = None
+        # Images, whether the optimizer stepped, and the marks: of what the time counts from (None where the batch is
+        # not measured), of the asking, of the batch in hand, and of its end.
+        self._pending: list[tuple[int, bool, Mark | None, Mark, Mark, Mark]] = []
+        self._previous_end: Mark | None = None  # None: what lies between was not training
         self._asked: Mark | None = None
         self._in_hand: Mark | None = None
         self._spoiled = False
-        self._host_asked: float | None = None
-        self._host_wait = 0.0
-        self._first_of_step = True
-        self._whole_step = True
-        self._step_so_far = 0.0  # of the step whose last batch is not settled yet
+        self._step_so_far: float | None = 0.0  # of the step not settled to its end; None: not all of it was measured
 
     def wait_begins(self) -> None:
         """The loop has nothing to do but get the next batch. Only the first call before a batch counts."""
         if self._asked is None:
-            self._asked = self._clock.mark()
-            self._host_asked = time.perf_counter()
+            self._asked = self._mark()
 
     def batch_in_hand(self) -> None:
         """The next batch has arrived."""
-        self._in_hand = self._clock.mark()
-        self._host_wait = 0.0 if self._host_asked is None else time.perf_counter() - self._host_asked
+        self._in_hand = self._mark()
 
     def interrupted(self) -> None:
         """Something that is not training happens now."""
         if self._in_hand is not None:
             self._spoiled = True
         else:
-            self._asked = self._host_asked = None  # it was too early to call that a wait: the loop asks again
+            self._asked = None  # it was too early to call that a wait: the loop asks again
         self._previous_end = None
 
     def epoch_begins(self) -> None:
         """An epoch begins: all since the last batch was not training; making the loader's iterator is data wait."""
-        self._forget_batch()
-        self._previous_end = None
+        self._asked = self._in_hand = self._previous_end = None
+        self._spoiled = False
         self.wait_begins()
 
     def batch_done(self, images: int, stepped: bool = True) -> None:
@@ -145,32 +132,23 @@ class ThroughputCounter(Generic[Mark]):
             images: its rows.
             stepped: whether the optimizer stepped, which it does not while gradients accumulate.
         """
-        end = self._clock.mark()
+        end = self._mark()
+        in_hand, asked, since = self._in_hand, self._asked, self._previous_end
+        if in_hand is None:  # nobody said so: there is nothing to measure
+            in_hand, self._spoiled = end, True
+        if asked is None:  # without anything to count from either, no wait is known
+            asked = since if since is not None else in_hand
+        if since is None:
+            since = asked
         self.images += images
         self.batches += 1
-        asked = self._asked if self._asked is not None else self._previous_end
-        if asked is None:
-            asked = self._in_hand  # not asked for, and nothing to count from: no wait is known
-        if (
-            self.batches > self._warmup_batches
-            and not self._spoiled
-            and asked is not None
-            and self._in_hand is not None
-        ):
-            self._pending.append(
-                _Batch(
-                    images, stepped, self._first_of_step, self._whole_step, self._host_wait,
-                    self._previous_end, asked, self._in_hand, end,
-                )
-            )  # fmt: skip
-            if len(self._pending) >= _SETTLE_AT:
-                self.settle()
-        else:
-            self._whole_step = False
-        self._first_of_step = stepped
-        self._whole_step |= stepped
-        self._forget_batch()
+        measured = self.batches > self._warmup_batches and not self._spoiled
+        self._pending.append((images, stepped, since if measured else None, asked, in_hand, end))
+        self._asked = self._in_hand = None
+        self._spoiled = False
         self._previous_end = end
+        if len(self._pending) >= _SETTLE_AT:
+            self.settle()
 
     def finish(self) -> Measured:
         """The sums over all batches, waiting for the clock to reach the last one: the end of a fit."""
@@ -179,29 +157,28 @@ class ThroughputCounter(Generic[Mark]):
 
     def settle(self) -> Measured:
         """The sums over all batches whose marks the clock has reached."""
-        if not self._pending:
-            return self._measured
-        before = self._measured
+        clock, before, step_so_far = self._clock, self._measured, self._step_so_far
+        reached = bisect_left(self._pending, True, key=lambda batch: not clock.reached(batch[-1]))
+        if not reached:
+            return before
+        batches, self._pending = self._pending[:reached], self._pending[reached:]
         images, steps, total, waited, host_waited = 0, 0, 0.0, 0.0, 0.0
-        self._clock.look(batch.end for batch in reversed(self._pending))
-        while self._pending:
-            batch = self._pending[0]
-            since = batch.asked if batch.previous_end is None else batch.previous_end
-            seconds = self._clock.seconds(since, batch.end)
-            wait = self._clock.seconds(batch.asked, batch.in_hand)
-            if seconds is None or wait is None:
-                break
-            self._pending.popleft()
-            self._clock.done_with(batch.in_hand)
-            if batch.previous_end is not None:  # nor will the next batch ask for it: that one begins at this one's end
-                self._clock.done_with(batch.previous_end)
-            if batch.asked is not batch.in_hand and batch.asked is not batch.previous_end:
-                self._clock.done_with(batch.asked)
-            images, steps = images + batch.images, steps + batch.stepped
-            total, waited, host_waited = total + seconds, waited + wait, host_waited + batch.host_wait
-            self._step_so_far = seconds if batch.first else self._step_so_far + seconds
-            if batch.stepped and batch.whole_step:
-                self.step_seconds.append(self._step_so_far)
+        for rows, stepped, since, asked, in_hand, end in batches:
+            if since is None:
+                step_so_far = None
+            else:
+                seconds = clock.seconds(since, end)
+                images, steps, total = images + rows, steps + stepped, total + seconds
+                waited += clock.seconds(asked, in_hand)
+                host_waited += clock.host_seconds(asked, in_hand)
+                if step_so_far is not None:
+                    step_so_far += seconds
+            if stepped:
+                if step_so_far is not None:
+                    self.step_ms.append(step_so_far * 1000.0)
+                step_so_far = 0.0
+        clock.forget_before(batches[-1][-1])  # from which the next batch's time may count
+        self._step_so_far = step_so_far
         self._measured = Measured(
             before.images + images,
             before.steps + steps,
@@ -210,7 +187,3 @@ class ThroughputCounter(Generic[Mark]):
             before.host_wait_seconds + host_waited,
         )
         return self._measured
-
-    def _forget_batch(self) -> None:
-        self._asked = self._in_hand = self._host_asked = None
-        self._spoiled = False

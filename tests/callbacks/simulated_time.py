@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
@@ -16,13 +16,16 @@ class HandClock:
     def mark(self) -> float:
         return self.now
 
-    def look(self, newest_first: Iterable[float]) -> None:
-        pass
+    def reached(self, mark: float) -> bool:
+        return True
 
     def seconds(self, start: float, end: float) -> float:
         return end - start
 
-    def done_with(self, mark: float) -> None:
+    def host_seconds(self, start: float, end: float) -> float:
+        return end - start
+
+    def forget_before(self, mark: float) -> None:
         pass
 
     def finish(self) -> None:

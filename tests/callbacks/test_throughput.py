@@ -13,10 +13,9 @@ import pytest
 import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import CSVLogger, Logger
-from lightning.pytorch.profilers import PassThroughProfiler
 from torch import Tensor
 
-from lightning_gpuaug.callbacks import Throughput, throughput
+from lightning_gpuaug.callbacks import InputDoctor, Throughput, throughput
 from lightning_gpuaug.callbacks.fetches import watch_fetches
 from tests.callbacks.simulated_time import Loader, SimulatedTime
 
@@ -144,6 +143,27 @@ def test_between_epochs_only_making_the_iterator_is_data_wait() -> None:
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+def test_a_loader_without_length_that_is_made_anew_every_epoch() -> None:
+    class Unsized:
+        def __iter__(self) -> Iterator[dict[str, Tensor]]:
+            for _ in range(4):
+                SimulatedTime.now += 0.25
+                yield {"x": torch.ones(1, 1)}
+
+    class Data(pl.LightningDataModule):
+        def train_dataloader(self) -> Unsized:
+            return Unsized()
+
+    callback = Throughput(warmup_batches=0)
+    fit = trainer(max_epochs=2, callbacks=[callback], reload_dataloaders_every_n_epochs=1, limit_val_batches=0)
+    fit.fit(Module(step_seconds=0.75), datamodule=Data())
+    # Lightning fetches one batch ahead; the first one of the first epoch before training begins.
+    summary = callback.summary()
+    assert summary.img_per_s_device == pytest.approx(8 / (8 * 0.75 + 7 * 0.25))
+    assert summary.data_wait_fraction == pytest.approx(7 * 0.25 / (8 * 0.75 + 7 * 0.25))
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
 def test_accumulation_reports_once_a_step_and_warm_up_has_no_rates() -> None:
     rows, callback = Rows(), Throughput(log_every_n_steps=1, warmup_batches=4)
     fit = trainer(max_epochs=1, logger=rows, callbacks=[callback], accumulate_grad_batches=2, num_sanity_val_steps=0)
@@ -211,46 +231,72 @@ def test_bad_arguments(arguments: dict[str, int]) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
-def test_the_profiler_is_given_back_also_after_an_exception() -> None:
+@pytest.mark.parametrize("fails", [False, True])
+def test_the_loop_is_given_back_also_after_an_exception(fails: bool) -> None:
     class Failing(Module):
         def training_step(self, batch: dict[str, Tensor], batch_idx: int) -> Tensor:
-            raise RuntimeError("out of luck")
+            if fails:
+                raise RuntimeError("out of luck")
+            return super().training_step(batch, batch_idx)
 
-    fit = trainer(max_epochs=1, callbacks=[Throughput()])
-    with pytest.raises(RuntimeError, match="out of luck"):
-        fit.fit(Failing(), Loader([1]))
-    assert fit.profiler.start.__func__ is PassThroughProfiler.start  # type: ignore[attr-defined]
+    # As another callback that listens, InputDoctor is let go of in the same order as it came.
+    fit = trainer(max_epochs=1, callbacks=[Throughput(), InputDoctor()])
+    before = set(vars(fit.fit_loop.epoch_loop))
+    expected = pytest.raises(RuntimeError, match="out of luck") if fails else pytest.warns(match="found nothing")
+    with expected:
+        fit.fit(Failing(), Loader([1]), Loader([1]))
+    assert set(vars(fit.fit_loop.epoch_loop)) == before
 
 
-def test_two_listeners_end_in_any_order() -> None:
-    for order in ((0, 1), (1, 0)):
-        profiler, heard = PassThroughProfiler(), [0, 0]
+class EpochLoop:
+    """The part of Lightning's that is looked at."""
 
-        def hear(index: int, heard: list[int] = heard) -> None:
-            heard[index] += 1
+    def __init__(self) -> None:
+        self.told: list[str] = []
+        self.global_step = 0
 
-        stops = [watch_fetches(profiler, lambda index=index: hear(index)) for index in (0, 1)]
-        profiler.start("[_TrainingEpochLoop].train_dataloader_next")
-        profiler.start("[_EvaluationLoop].val_next")
-        assert heard == [1, 1]
-        stops[order[0]]()
-        profiler.start("[_TrainingEpochLoop].train_dataloader_next")
-        assert heard[order[0]] == 1
-        assert heard[order[1]] == 2
-        stops[order[1]]()
-        profiler.start("[_TrainingEpochLoop].train_dataloader_next")
-        assert sum(heard) == 3
+    def _on_before_fetch(self) -> None:
+        self.told.append("loop before")
+
+    def _on_after_fetch(self) -> None:
+        self.told.append("loop after")
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+def test_listeners_come_and_go_in_any_order(order: tuple[int, int]) -> None:
+    loop = EpochLoop()
+    run: Any = SimpleNamespace(fit_loop=SimpleNamespace(epoch_loop=loop))
+
+    def fetch() -> list[str]:
+        loop.told.clear()
+        loop._on_before_fetch()
+        loop._on_after_fetch()
+        return list(loop.told)
+
+    stops = [
+        watch_fetches(run, lambda: loop.told.append("first asks")),
+        watch_fetches(run, lambda: loop.told.append("second asks"), lambda: loop.told.append("second got")),
+    ]
+    assert fetch() == ["first asks", "second asks", "loop before", "loop after", "second got"]
+    stops[order[0]]()
+    if order[0] == 0:
+        assert fetch() == ["second asks", "loop before", "loop after", "second got"]
+    else:
+        assert fetch() == ["first asks", "loop before", "loop after"]
+    stops[order[1]]()
+    assert fetch() == ["loop before", "loop after"]
+    assert set(vars(loop)) == {"told", "global_step"}
 
 
 class ByHand:
     """A callback driven through its hooks as rank 0 of several."""
 
     def __init__(self, world_size: int, is_global_zero: bool = True) -> None:
-        self.rows = Rows()
+        self.rows, self.loop = Rows(), EpochLoop()
         self.callback = Throughput(log_every_n_steps=1, warmup_batches=0)
         self.trainer: Any = SimpleNamespace(
             strategy=SimpleNamespace(root_device=torch.device("cpu")), world_size=world_size, global_step=0,
-            profiler=PassThroughProfiler(), loggers=[self.rows], is_global_zero=is_global_zero,
+            fit_loop=SimpleNamespace(epoch_loop=self.loop), loggers=[self.rows], is_global_zero=is_global_zero,
         )  # fmt: skip
         self.module: Any = None
         self.callback.setup(self.trainer, self.module, "fit")
@@ -259,10 +305,10 @@ class ByHand:
 
     def step(self, rows: int) -> None:
         batch = torch.zeros(rows, 1)
-        self.trainer.profiler.start("[_TrainingEpochLoop].train_dataloader_next")
+        self.loop._on_before_fetch()
         self.callback.on_train_batch_start(self.trainer, self.module, batch, 0)
         SimulatedTime.now += rows / 10
-        self.trainer.global_step += 1
+        self.loop.global_step += 1
         self.callback.on_train_batch_end(self.trainer, self.module, None, batch, 0)
 
 

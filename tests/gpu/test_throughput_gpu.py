@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import time
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -153,6 +154,39 @@ def test_the_training_path_never_synchronises(monkeypatch: pytest.MonkeyPatch) -
     fit(callback, step_seconds=0.005, load_seconds=0.0, batches=40)
     assert calls == []
     assert callback.summary().images == 40 * 32
+
+
+def test_what_a_step_asks_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: Counter[str] = Counter()
+
+    def count(name: str) -> None:
+        original = getattr(torch.cuda.Event, name)
+
+        def counted(*args: Any, **kwargs: Any) -> Any:
+            calls[name] += 1
+            return original(*args, **kwargs)
+
+        monkeypatch.setattr(torch.cuda.Event, name, counted)
+
+    class Counted(Throughput):
+        while_training: Counter[str]
+
+        def on_train_start(self, *args: Any) -> None:
+            super().on_train_start(*args)
+            calls.clear()
+
+        def on_train_end(self, *args: Any) -> None:
+            self.while_training = calls.copy()
+            super().on_train_end(*args)
+
+    for name in ("record", "elapsed_time", "query"):
+        count(name)
+    callback = Counted(log_every_n_steps=10, warmup_batches=0)
+    fit(callback, step_seconds=0.005, load_seconds=0.0, batches=60)
+    assert callback.while_training["record"] == 3 * 60  # asked for, in hand, done
+    assert 0 < callback.while_training["elapsed_time"] <= 2 * 60  # a batch's time and its wait
+    assert callback.while_training["query"] <= 6 * 8  # a log
+    assert callback.summary().step_ms == pytest.approx(5.0, rel=0.2)
 
 
 class RankedData(pl.LightningDataModule):
