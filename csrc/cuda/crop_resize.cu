@@ -13,14 +13,6 @@ struct ListImages {
   RaggedImage image[kListImages];
 
   __device__ __forceinline__ RaggedImage at(int64_t i) const { return image[i]; }
-  // Tensors of their own: nothing around an image may be read.
-  __device__ __forceinline__ ByteRange range(const RaggedImage& i) const {
-    return {i.data, i.data + int64_t{kChannels} * i.height * i.width};
-  }
-};
-
-struct PackedDeviceImages : PackedImages {
-  __device__ __forceinline__ ByteRange range(const RaggedImage&) const { return {data, data + bytes}; }
 };
 
 template <typename Images>
@@ -32,14 +24,12 @@ struct RecordLaunch {
   bool finish, channels_last;  // finish: flips and erasing, as the records say
   ChannelAffine affine, unit;
 
-  __device__ __forceinline__ ResizeJob job(const int32_t* record, int64_t sample) const {
-    const RaggedImage source = images.at(sample);
+  __device__ __forceinline__ ResizeJob job(const int32_t* record, const RaggedImage& source) const {
     const int64_t stride = static_cast<int64_t>(source.width) * kChannels;
     const Window window = source.height > 0 ? window_of(record, source.height, source.width) : Window{0, 0, 1, 1};
     const Filter filter = filter_of(record);
     const int32_t flags = finish && has_version(record) ? record[kWordFlags] : 0;
     return {source.height > 0 ? source.data + window.top * stride + static_cast<int64_t>(window.left) * kChannels : nullptr,
-            images.range(source),
             stride,
             make_axis(window.height, height, filter.interpolation, filter.antialias),
             make_axis(window.width, width, filter.interpolation, filter.antialias),
@@ -49,10 +39,30 @@ struct RecordLaunch {
   }
 };
 
-__device__ __noinline__ float erasing_noise(const int32_t* record, uint32_t pixel, int channel) {
-  const Noise noise = noise_of_pixel(record, pixel);
-  return channel == 0 ? noise.channel[0] : channel == 1 ? noise.channel[1] : noise.channel[2];
-}
+// Overwrites the pixels that a record erases.
+template <typename T>
+struct Eraser {
+  const ResizedImage<T>& image;
+  const int32_t* record;
+  const Erase& erase;
+  const ChannelAffine& unit;
+
+  __device__ __forceinline__ bool wanted() const { return erase.mode != EraseMode::kNone; }
+
+  __device__ __forceinline__ void operator()(int x, int y) const {
+    const Rectangle& where = erase.where;
+    if (y < where.top || y >= where.bottom || x < where.left || x >= where.right) return;
+    const int64_t pixel = static_cast<int64_t>(y) * image.width + x;
+    const int64_t plane = static_cast<int64_t>(image.height) * image.width;
+    Noise noise;
+    if (erase.mode == EraseMode::kNoise) noise = noise_of_pixel(record, static_cast<uint32_t>(pixel));
+#pragma unroll
+    for (int c = 0; c < kChannels; ++c) {
+      const float value = erase.mode == EraseMode::kNoise ? noise_value(noise, c, unit) : erase.value[c];
+      image.values[image.channels_last ? kChannels * pixel + c : c * plane + pixel] = finished<T>(value);
+    }
+  }
+};
 
 template <typename T, typename Images>
 __global__ void __launch_bounds__(kResizeThreads, 4)
@@ -62,26 +72,20 @@ __global__ void __launch_bounds__(kResizeThreads, 4)
   __shared__ Erase erase;
   const int thread = threadIdx.y * kColumns + threadIdx.x;
   for (int64_t sample = blockIdx.z; sample < launch.samples; sample += gridDim.z) {
-    __syncthreads();  // the record before has been read
+    __syncthreads();  // the image before is done
+    RaggedImage source;
+    if (thread == 0) source = launch.images.at(sample);
     if (thread < kRecordWords) record[thread] = __ldg(launch.records + sample * kRecordWords + thread);
     __syncthreads();
-    if (thread == 0) {
+    if (thread == 0) shared.job = launch.job(record, source);
+    if (thread == kColumns) {
       erase = Erase(record, launch.height, launch.width, launch.unit);
       if (!launch.finish) erase.mode = EraseMode::kNone;
     }
+    __syncthreads();
     const ResizedImage<T> image{out + sample * kChannels * launch.height * launch.width, launch.height, launch.width,
                                 launch.channels_last, launch.affine};
-    resize_block(shared, launch.job(record, sample), image, [&](int x, int y, float (&value)[kChannels]) {
-      const Rectangle& where = erase.where;
-      if (erase.mode == EraseMode::kNone || y < where.top || y >= where.bottom || x < where.left || x >= where.right) return;
-#pragma unroll
-      for (int c = 0; c < kChannels; ++c) {
-        value[c] = erase.mode == EraseMode::kConstant
-                       ? erase.value[c]
-                       : fmaf(erasing_noise(record, static_cast<uint32_t>(y) * launch.width + x, c), launch.unit.scale[c],
-                              launch.unit.bias[c]);
-      }
-    });
+    resize_block(shared, image, Eraser<T>{image, record, erase, launch.unit});
   }
 }
 
@@ -102,7 +106,7 @@ void start(const char* op, const RecordLaunch<Images>& launch, T* out, cudaStrea
 
 void launch_crop(const CropLaunch& launch, const PackedImages& images, cudaStream_t stream) {
   dispatch_element(launch.type, [&](auto zero) {
-    start(launch.op, record_launch(launch, PackedDeviceImages{images}), static_cast<decltype(zero)*>(launch.out), stream);
+    start(launch.op, record_launch(launch, images), static_cast<decltype(zero)*>(launch.out), stream);
   });
 }
 

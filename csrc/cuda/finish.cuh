@@ -113,6 +113,7 @@ struct PhasedAffine {
 
 __device__ __noinline__ Noise noise_at(const int32_t* record, uint32_t pixel) { return noise_of_pixel(record, pixel); }
 
+// All indices are constants, or the values would live in memory, in tiles without erased pixels too.
 template <int kCount>
 __device__ __forceinline__ void erase_values(const FinishLaunch& launch, const int32_t* record, const Erase& erase, int y,
                                              int offset, int phase, float (&values)[kCount]) {
@@ -120,28 +121,24 @@ __device__ __forceinline__ void erase_values(const FinishLaunch& launch, const i
       offset >= 3 * erase.where.right || offset + kCount <= 3 * erase.where.left) {
     return;
   }
-  const int first = 3 * erase.where.left, last = 3 * erase.where.right;
-  if (erase.mode == EraseMode::kConstant) {
+  constexpr int kTouched = (kCount + 4) / 3;  // pixels that a piece can touch, from the one it begins in
+  const int column = (offset - phase) / 3;
+  float erased[3 * kTouched];
 #pragma unroll
-    for (int j = 0; j < kCount; ++j) {
-      if (offset + j >= first && offset + j < last) values[j] = erase.value[(phase + j) % 3];
+  for (int k = 0; k < kTouched; ++k) {
+    Noise noise = {};
+    if (erase.mode == EraseMode::kNoise && column + k >= erase.where.left && column + k < erase.where.right) {
+      noise = noise_at(record, static_cast<uint32_t>(y) * static_cast<uint32_t>(launch.width) + static_cast<uint32_t>(column + k));
     }
-    return;
-  }
-  const int column = (offset - phase) / 3;  // of the piece's first pixel
-  const uint32_t pixel = static_cast<uint32_t>(y) * static_cast<uint32_t>(launch.width) + static_cast<uint32_t>(column);
-#pragma unroll
-  for (int k = 0; k < (kCount + 4) / 3; ++k) {  // every pixel that a piece can touch
-    if (column + k < erase.where.left || column + k >= erase.where.right) continue;
-    const Noise noise = noise_at(record, pixel + k);
 #pragma unroll
     for (int c = 0; c < 3; ++c) {
-      const float value = noise_value(noise, c, launch.unit);
-#pragma unroll
-      for (int j = max(3 * k + c - 2, 0); j <= 3 * k + c && j < kCount; ++j) {
-        if (j == 3 * k + c - phase) values[j] = value;
-      }
+      erased[3 * k + c] = erase.mode == EraseMode::kNoise ? noise_value(noise, c, launch.unit) : erase.value[c];
     }
+  }
+  const int first = 3 * erase.where.left - offset, last = 3 * erase.where.right - offset;
+#pragma unroll
+  for (int j = 0; j < kCount; ++j) {
+    if (j >= first && j < last) values[j] = phase == 0 ? erased[j] : phase == 1 ? erased[j + 1] : erased[j + 2];
   }
 }
 
@@ -344,7 +341,7 @@ __device__ __forceinline__ void copy_tile(const Tile<T, kPlanar, kSide>& tile, c
       return;
     }
   }
-  constexpr int kTogether = kPlanar || kErased ? 1 : 2;  // pieces whose loads are under way at the same time
+  constexpr int kTogether = kPlanar ? 1 : kErased ? 2 : kFinishSteps;  // pieces whose loads are under way at the same time
 #pragma unroll 1
   for (int step = 0; step < kFinishSteps; step += kTogether) {
     Around<kCount> around[kTogether];
@@ -482,7 +479,7 @@ struct Glance {
     const int32_t* record = launch.records + sample * kRecordWords;
     static_assert(kWordProgram == 32 && kRecordWords == 64);
     low = __ldg(record + lane);
-    high = __ldg(record + 32 + lane);
+    high = launch.chains > 0 ? __ldg(record + 32 + lane) : 0;  // of no interest where no program runs
     known = word(kWordVersion) == kRecordVersion;
     programmed = __any_sync(0xffffffffu, high != 0) && known && launch.chains > 0;
     flags = known ? word(kWordFlags) : 0;

@@ -1,10 +1,10 @@
 // Resampling on CUDA: a block makes 32 columns of one image, a warp a run of neighbouring rows of them, a thread one column.
 //
-// A thread walks down its column and sums each source row it needs along the line once, from aligned words. How these sums
-// become output rows depends on the filter's size: where a few source rows make an output row, the last of them are kept in
-// registers (`few_taps`); where the image is shrunk and the filter is wide, each source row is added to the few output rows
-// that are open (`many_taps`). Taps and weights are worked out once a block. The order of the additions is that of
-// resample_pixel, and so are the bits. A finished row of a warp leaves in 16-byte stores.
+// A thread walks down its column and sums each source row it needs along the line once, from aligned words that are asked
+// for one row ahead. How these sums become output rows depends on the filter's size: where a few source rows make an output
+// row, the last of them are kept in registers (`few_taps`); where the image is shrunk and the filter is wide, each source
+// row is added to the few output rows that are open (`many_taps`). Taps and weights are worked out once a block. The order
+// of the additions is that of resample_pixel, and so are the bits. A finished row of a warp leaves in 16-byte stores.
 #pragma once
 
 #include "../finish.h"
@@ -19,13 +19,21 @@ constexpr int kRowGroups = 8;       // warps of a block
 constexpr int kResizeThreads = kColumns * kRowGroups;
 constexpr int kBandRows = kResizeThreads;  // rows of a block, whose taps are prepared one a thread
 constexpr int kGroup = 4;           // taps of a line that are read together
+constexpr int kRowsAhead = 4;       // a row is brought into the L2 cache so many rows before it is needed
 constexpr int kWideTaps = 32;       // taps of a line whose weights are kept
 
-struct Line {
-  Taps taps;
-  float weight[kGroup];  // of the first taps, 0 behind the last
+// A byte becomes a float by one permutation: in bits 16..23 it is the byte times 2**-133, exactly, because subnormal floats
+// and the smallest normal ones lie equally far apart. The weights of columns and rows undo that, as powers of two: nothing
+// is rounded otherwise than it would be without.
+constexpr float kColumnScale = 0x1p120f, kRowScale = 0x1p13f;
 
-  __device__ __forceinline__ int count() const { return taps.end - taps.begin; }
+struct alignas(16) Line {
+  int begin, end;        // the taps
+  float weight[kGroup];  // of the first ones, scaled; 0 behind the last
+  float first, norm;
+
+  __device__ __forceinline__ Taps taps() const { return {begin, end, first, norm}; }
+  __device__ __forceinline__ int count() const { return end - begin; }
 };
 
 // What one source row gives: its weight in each open output row, and how many of these it completes.
@@ -37,188 +45,221 @@ struct alignas(16) SourceRow {
 
 constexpr int kMostOpen = 5;  // rows that one source row is part of: 3 at most for bilinear filters, 5 for bicubic ones
 
-struct ResizeShared {
-  Line rows[kBandRows], columns[kColumns];
-  float wide[kWideTaps][kColumns];
-  SourceRow<kMostOpen> sources[kRowGroups][kColumns];
-  uint4 staged[kRowGroups][2][kColumns * kChannels * sizeof(float) / sizeof(uint4)];
-  int safe_begin, safe_end;  // source rows around which whole words can be read
-};
-static_assert(sizeof(ResizeShared) <= 48 * 1024);
-
 // One image and what becomes of it.
 struct ResizeJob {
   const uint8_t* origin;  // the window's first pixel; null where nothing can be read: then all pixels are 0
-  ByteRange range;        // what may be read
   int64_t stride;         // bytes of a source row
   Axis rows, columns;
   Interpolation interpolation;
   bool mirror_x, mirror_y;
 };
 
-__device__ __forceinline__ float weight_at(Interpolation interpolation, const Axis& axis, const Taps& taps, int k) {
+// In shared memory is what few instructions need; the loops over rows want the registers.
+struct ResizeShared {
+  ResizeJob job;
+  Line rows[kBandRows], columns[kColumns];
+  float wide[kWideTaps][kColumns];
+  SourceRow<kMostOpen> sources[kRowGroups][kColumns];
+  uint4 staged[kRowGroups][kColumns * kChannels * sizeof(float) / sizeof(uint4)];  // a warp's part of a row of the result
+};
+static_assert(sizeof(ResizeShared) <= 48 * 1024);
+
+__device__ __forceinline__ float weight_at(Interpolation interpolation, const Axis& axis, const Taps& taps, int k, float scale) {
   float weight = 0.0f;
-  with_interpolation(interpolation, [&](auto kind) { weight = weight_of<decltype(kind)::value>(axis, taps, k); });
+  with_interpolation(interpolation, [&](auto kind) { weight = scale * weight_of<decltype(kind)::value>(axis, taps, k); });
   return weight;
 }
 
-__device__ __forceinline__ void prepare_line(Line& line, const Axis& axis, Interpolation interpolation, int output) {
+__device__ __forceinline__ void prepare_line(Line& line, const Axis& axis, Interpolation interpolation, int output, float scale) {
   with_interpolation(interpolation, [&](auto kind) {
     constexpr Interpolation kKind = decltype(kind)::value;
     const Taps taps = make_taps<kKind>(axis, output);
-    line.taps = taps;
+    line.begin = taps.begin, line.end = taps.end, line.first = taps.first, line.norm = taps.norm;
 #pragma unroll
     for (int k = 0; k < kGroup; ++k) {
-      line.weight[k] = k < taps.end - taps.begin ? weight_of<kKind>(axis, taps, k) : 0.0f;
+      line.weight[k] = k < taps.end - taps.begin ? scale * weight_of<kKind>(axis, taps, k) : 0.0f;
     }
   });
 }
 
 // By the whole block, which has to synchronise before and after.
-__device__ __forceinline__ void prepare_lines(ResizeShared& shared, const ResizeJob& job, int first_row, int first_column) {
+__device__ __forceinline__ void prepare_lines(ResizeShared& shared, int first_row, int first_column) {
+  const ResizeJob& job = shared.job;
   const int thread = threadIdx.y * kColumns + threadIdx.x;
   if (first_row + thread < job.rows.output) {
-    prepare_line(shared.rows[thread], job.rows, job.interpolation, first_row + thread);
+    prepare_line(shared.rows[thread], job.rows, job.interpolation, first_row + thread, kRowScale);
   }
   // Lanes behind the last column repeat it: they work along and store nothing.
   const int column = min(first_column + static_cast<int>(threadIdx.x), job.columns.output - 1);
-  if (threadIdx.y == 0) prepare_line(shared.columns[threadIdx.x], job.columns, job.interpolation, column);
-  if (thread == 0) {
-    // A group of taps is read as words that reach 3 bytes before it and kGroup * (kChannels + 1) behind its begin; a group
-    // begins at any pixel of a row.
-    const int64_t behind = job.range.end - job.origin - kGroup * (kChannels + 1);
-    shared.safe_begin = job.origin - 3 >= job.range.begin || reinterpret_cast<uintptr_t>(job.range.begin) % 4 == 0 ? 0 : 1;
-    const int64_t rows = behind > 0 ? behind / job.stride : 0;  // each with the window's end before its own
-    shared.safe_end = static_cast<int>(rows < job.rows.length ? rows : job.rows.length);
+  if (threadIdx.y == kRowGroups - 1) {
+    prepare_line(shared.columns[threadIdx.x], job.columns, job.interpolation, column, kColumnScale);
   }
-  if (2.0f * job.columns.support < kGroup - 1) return;  // a line has 2 * support taps; rounding can make it one or two more
+  // A line has 2 * support taps; rounding can make it one or two more.
+  if (2.0f * job.columns.support < kGroup - 1 && job.columns.length >= kGroup) return;
   with_interpolation(job.interpolation, [&](auto kind) {
     constexpr Interpolation kKind = decltype(kind)::value;
     const Taps taps = make_taps<kKind>(job.columns, column);
     for (int k = threadIdx.y; k < kWideTaps; k += kRowGroups) {
-      shared.wide[k][threadIdx.x] = k < taps.end - taps.begin ? weight_of<kKind>(job.columns, taps, k) : 0.0f;
+      shared.wide[k][threadIdx.x] = k < taps.end - taps.begin ? kColumnScale * weight_of<kKind>(job.columns, taps, k) : 0.0f;
     }
   });
 }
 
-__device__ __forceinline__ float float_of_byte(uint32_t word, int index) {
-  return __uint_as_float(__byte_perm(word, 0x4B000000u, 0x7540 + index)) - 8388608.0f;
+// Bicubic filters overshoot; sums of bilinear ones are bytes, but for some rounding.
+__device__ __forceinline__ void limit(float (&sum)[kChannels], float most) {
+#pragma unroll
+  for (int c = 0; c < kChannels; ++c) sum[c] = fminf(fmaxf(sum[c], 0.0f), most);
 }
 
-// Adds kTaps neighbouring pixels, wherever they begin. A weight of 0 leaves the sum as it is.
+// Byte `index` of the word, times 2**-133.
+__device__ __forceinline__ float tiny_of_byte(uint32_t word, int index) {
+  return __uint_as_float(__byte_perm(word, 0, 0x4044 | index << 8));
+}
+
+// kTaps neighbouring pixels.
 template <int kTaps>
-__device__ __forceinline__ void add_pixels(const uint8_t* p, const float (&weight)[kTaps], float (&sum)[kChannels]) {
-  constexpr int kWords = (kChannels * kTaps + 6) / 4;  // that hold them at any address
-  const uint32_t skew = static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p)) & 3u;
-  const uint32_t* aligned = reinterpret_cast<const uint32_t*>(p - skew);
+struct PixelBytes {
+  static constexpr int kWords = (kChannels * kTaps + 3) / 4;
   uint32_t word[kWords];
+
+  // Adds the pixels to the sum, weighted. A weight of 0 leaves the sum as it is.
+  __device__ __forceinline__ void add(const float (&weight)[kTaps], float (&sum)[kChannels]) const {
 #pragma unroll
-  for (int i = 0; i < kWords; ++i) word[i] = __ldg(aligned + i);
+    for (int k = 0; k < kTaps; ++k) {
 #pragma unroll
-  for (int i = 0; i < (kChannels * kTaps + 3) / 4; ++i) {
-    word[i] = __funnelshift_r(word[i], i + 1 < kWords ? word[i + 1] : 0u, 8 * skew);
-  }
-#pragma unroll
-  for (int k = 0; k < kTaps; ++k) {
-#pragma unroll
-    for (int c = 0; c < kChannels; ++c) {
-      sum[c] = fmaf(weight[k], float_of_byte(word[(kChannels * k + c) / 4], (kChannels * k + c) % 4), sum[c]);
+      for (int c = 0; c < kChannels; ++c) {
+        const int j = kChannels * k + c;
+        sum[c] = fmaf(weight[k], tiny_of_byte(word[j / 4], j % 4), sum[c]);
+      }
     }
   }
-}
+};
 
-// The weighted sum of a thread's taps in one source row after the other. kTaps is how many there are at most, 0 for any
-// number; kCubic limits the sums, as resample_pixel does.
+// The same, wherever they begin, in the words that hold them: no other word is read, for no other may be there.
+template <int kTaps>
+struct Pixels {
+  static constexpr int kBytes = kChannels * kTaps;
+  static constexpr int kWords = (kBytes + 6) / 4;  // at any address
+  uint32_t word[kWords];
+
+  __device__ __forceinline__ void load(const uint8_t* p) {
+    const uintptr_t address = reinterpret_cast<uintptr_t>(p);
+    const uint32_t* aligned = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
+#pragma unroll
+    for (int i = 0; i + 1 < kWords; ++i) word[i] = __ldg(aligned + i);
+    word[kWords - 1] = __ldg(reinterpret_cast<const uint32_t*>((address + kBytes - 1) & ~uintptr_t{3}));
+  }
+
+  // `count` pixels, at least 1; what comes instead of the others is any.
+  __device__ __forceinline__ void load(const uint8_t* p, int count) {
+    const uintptr_t address = reinterpret_cast<uintptr_t>(p);
+    const uint32_t* aligned = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
+    const int last = (static_cast<int>(address & 3) + kChannels * count - 1) / 4;
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) word[i] = __ldg(aligned + min(i, last));
+  }
+
+  // `p` is where they were loaded from.
+  __device__ __forceinline__ PixelBytes<kTaps> bytes(const uint8_t* p) const {
+    PixelBytes<kTaps> out;
+    const uint32_t shift = 8 * static_cast<uint32_t>(reinterpret_cast<uintptr_t>(p));  // of which 5 bits count
+#pragma unroll
+    for (int i = 0; i < out.kWords; ++i) out.word[i] = __funnelshift_r(word[i], i + 1 < kWords ? word[i + 1] : 0u, shift);
+    return out;
+  }
+};
+
+// The weighted sum of a thread's taps in one source row after the other, times 2**-13. kTaps is how many taps there are at
+// most, 0 for any number; kCubic limits the sums, as resample_pixel does. Behind the window's end its last row comes again.
 template <int kTaps, bool kCubic>
 class LineSum {
  public:
-  __device__ __forceinline__ LineSum(const ResizeShared& shared, const ResizeJob& job, int row)
-      : shared_(shared), job_(job), taps_(shared.columns[threadIdx.x].taps), row_(row) {
-    next_ = job.origin + static_cast<int64_t>(taps_.begin) * kChannels + row * job.stride;
+  // Where kTaps > 0, rows of the window are at least that long.
+  __device__ __forceinline__ LineSum(const ResizeShared& shared, int row)
+      : shared_(shared), stride_(shared.job.stride), last_row_(shared.job.rows.length - 1), row_(row) {
+    const Line& column = shared.columns[threadIdx.x];
+    // At the right border the pixels before make up for those that are not there, with a weight of 0.
+    const int spare = max(0, column.begin + kTaps - shared.job.columns.length);
 #pragma unroll
-    for (int k = 0; k < kTaps; ++k) weight_[k] = shared.columns[threadIdx.x].weight[k];
+    for (int k = 0; k < kTaps; ++k) weight_[k] = k < spare ? 0.0f : column.weight[k - spare];
+    next_ = shared.job.origin + static_cast<int64_t>(column.begin - (kTaps ? spare : 0)) * kChannels + row * stride_;
+    if constexpr (kTaps > 0) pixels_.load(next_);
   }
 
   __device__ __forceinline__ int row() const { return row_; }  // that comes next
 
+  // `row` comes next.
   __device__ __forceinline__ void skip_to(int row) {
-    next_ += (row - row_) * job_.stride;
+    next_ += (min(row, last_row_) - min(row_, last_row_)) * stride_;
     row_ = row;
+    if constexpr (kTaps > 0) pixels_.load(next_);
   }
 
   __device__ __forceinline__ void operator()(float (&sum)[kChannels]) {
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) sum[c] = 0.0f;
-    if (row_ < shared_.safe_begin || row_ >= shared_.safe_end) {
-      add_bytes(sum);
-    } else if constexpr (kTaps > 0) {
-      add_pixels(next_, weight_, sum);
+    if constexpr (kTaps > 0) {
+      const PixelBytes<kTaps> here = pixels_.bytes(next_);
+      if (row_ < last_row_) next_ += stride_;
+      pixels_.load(next_);
+      here.add(weight_, sum);
+      if (row_ + kRowsAhead < last_row_) {
+        asm volatile("prefetch.global.L2 [%0];" ::"l"(next_ + (kRowsAhead - 1) * stride_));
+      }
     } else {
       add_groups(sum);
+      if (row_ < last_row_) next_ += stride_;
     }
-    if constexpr (kCubic) {
-#pragma unroll
-      for (int c = 0; c < kChannels; ++c) sum[c] = limited_line<Interpolation::kBicubic>(sum[c]);
-    }
-    next_ += job_.stride;
     ++row_;
+    if constexpr (kCubic) limit(sum, 255.0f / kRowScale);
   }
 
  private:
-  __device__ __forceinline__ float weight(int k) const {
-    if (k < kGroup) return shared_.columns[threadIdx.x].weight[k];
-    return k < kWideTaps ? shared_.wide[k][threadIdx.x] : weight_at(job_.interpolation, job_.columns, taps_, k);
-  }
-
-  __device__ __forceinline__ void add_bytes(float (&sum)[kChannels]) const {
-    const uint8_t* p = next_;
-    for (int k = 0; k < taps_.end - taps_.begin; ++k, p += kChannels) {
-      const float known = weight(k);
-      for (int c = 0; c < kChannels; ++c) sum[c] = fmaf(known, byte_to_float(__ldg(p + c)), sum[c]);
-    }
-  }
-
   __device__ __forceinline__ void add_groups(float (&sum)[kChannels]) const {
-    const int count = taps_.end - taps_.begin;
-    for (int k = 0; k < count; k += kGroup) {
-      float group[kGroup];
+    const Line& column = shared_.columns[threadIdx.x];
+    const int count = column.count();
+#pragma unroll 1
+    for (int k = 0; k < min(count, kWideTaps); k += kGroup) {
+      float weight[kGroup];
 #pragma unroll
-      for (int i = 0; i < kGroup; ++i) {
-        group[i] = k + kGroup <= kWideTaps ? shared_.wide[k + i][threadIdx.x] : k + i < count ? weight(k + i) : 0.0f;
-      }
-      add_pixels(next_ + k * kChannels, group, sum);
+      for (int i = 0; i < kGroup; ++i) weight[i] = shared_.wide[k + i][threadIdx.x];
+      Pixels<kGroup> pixels;
+      pixels.load(next_ + k * kChannels, min(count - k, kGroup));
+      pixels.bytes(next_ + k * kChannels).add(weight, sum);
+    }
+#pragma unroll 1
+    for (int k = kWideTaps; k < count; ++k) {
+      const float weight[1] = {weight_at(shared_.job.interpolation, shared_.job.columns, column.taps(), k, kColumnScale)};
+      Pixels<1> pixel;
+      pixel.load(next_ + k * kChannels);
+      pixel.bytes(next_ + k * kChannels).add(weight, sum);
     }
   }
 
   const ResizeShared& shared_;
-  const ResizeJob& job_;
-  const Taps taps_;
+  const int64_t stride_;
+  const int last_row_;
   const uint8_t* next_;  // first tap of the next row
   int row_;
   float weight_[kTaps ? kTaps : 1];
+  Pixels<kTaps ? kTaps : 1> pixels_;  // of the next row
 };
 
-// The rows first..last-1 of a band for a warp's columns: calls store(row of the band, sums) for each. For output rows of at
-// most kLines taps.
+// The rows first..last-1 of a band for a warp's columns: calls store(sums) for each. For output rows of at most
+// kLines taps that lie at most as far apart.
 template <int kLines, int kTaps, bool kCubic, typename Store>
-__device__ __forceinline__ void few_taps(const ResizeShared& shared, const ResizeJob& job, int first, int last,
-                                         const Store& store) {
+__device__ __forceinline__ void few_taps(const ResizeShared& shared, int first, int last, Store& store) {
   float line[kLines][kChannels] = {};  // the kLines source rows before line_sum.row()
-  LineSum<kTaps, kCubic> line_sum(shared, job, shared.rows[first].taps.begin);
-  int done = line_sum.row();  // source rows behind the window: beyond the image's end, where weights are 0, others count
+  LineSum<kTaps, kCubic> line_sum(shared, shared.rows[first].begin);
   for (int row = first; row < last; ++row) {
-    const int begin = shared.rows[row].taps.begin;
-    if (done < begin) {
-      line_sum.skip_to(begin);
-      done = begin;
-    }
-    for (; done < begin + kLines; ++done) {
+    const int end = shared.rows[row].begin + kLines;  // behind the window weights are 0
+    while (line_sum.row() < end) {
 #pragma unroll
       for (int i = 0; i + 1 < kLines; ++i) {
 #pragma unroll
         for (int c = 0; c < kChannels; ++c) line[i][c] = line[i + 1][c];
       }
-      if (done < job.rows.length) line_sum(line[kLines - 1]);
+      line_sum(line[kLines - 1]);
     }
     float sum[kChannels] = {};
 #pragma unroll
@@ -227,7 +268,8 @@ __device__ __forceinline__ void few_taps(const ResizeShared& shared, const Resiz
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) sum[c] = fmaf(weight, line[i][c], sum[c]);
     }
-    store(row, sum);
+    if constexpr (kCubic) limit(sum, 255.0f);
+    store(sum);
   }
 }
 
@@ -239,97 +281,96 @@ __device__ __forceinline__ void prepare_sources(SourceRow<kMostOpen>* table, con
   int open = first, behind = last;  // the first row that ends behind `source`
   while (open < behind) {
     const int middle = (open + behind) / 2;
-    if (rows[middle].taps.end > source) behind = middle; else open = middle + 1;
+    if (rows[middle].end > source) behind = middle; else open = middle + 1;
   }
-  SourceRow<kMostOpen> entry;
-#pragma unroll
+  SourceRow<kOpen>& entry = reinterpret_cast<SourceRow<kOpen>*>(table)[threadIdx.x];
+#pragma unroll 1
   for (int i = 0; i < kOpen; ++i) {
-    const bool part = open + i < last && rows[open + i].taps.begin <= source;
-    entry.weight[i] =
-        part ? weight_at(job.interpolation, job.rows, rows[open + i].taps, source - rows[open + i].taps.begin) : 0.0f;
+    const bool part = open + i < last && rows[open + i].begin <= source;
+    entry.weight[i] = part ? weight_at(job.interpolation, job.rows, rows[open + i].taps(), source - rows[open + i].begin, kRowScale)
+                           : 0.0f;
   }
-  entry.completes = 0;
-  for (int row = open; row < last && rows[row].taps.end == source + 1; ++row) ++entry.completes;
-  SourceRow<kOpen>& place = reinterpret_cast<SourceRow<kOpen>*>(table)[threadIdx.x];
-#pragma unroll
-  for (int i = 0; i < kOpen; ++i) place.weight[i] = entry.weight[i];
-  place.completes = entry.completes;
+  int completes = 0;
+  while (open + completes < last && rows[open + completes].end == source + 1) ++completes;
+  entry.completes = completes;
 }
 
 // The same for output rows of any number of taps, of which at most kOpen are open at a time: those of shrunk images.
 template <int kOpen, int kTaps, bool kCubic, typename Store>
-__device__ __forceinline__ void many_taps(ResizeShared& shared, const ResizeJob& job, int first, int last,
-                                          const Store& store) {
+__device__ __forceinline__ void many_taps(ResizeShared& shared, int first, int last, Store& store) {
   float open[kOpen][kChannels] = {};  // the sums of row, row + 1, ...
-  const int begin = shared.rows[first].taps.begin, end = shared.rows[last - 1].taps.end;
+  const int begin = shared.rows[first].begin, end = shared.rows[last - 1].end;
   const SourceRow<kOpen>* const table = reinterpret_cast<SourceRow<kOpen>*>(shared.sources[threadIdx.y]);
-  LineSum<kTaps, kCubic> line_sum(shared, job, begin);
-  int row = first;
-  for (int source = begin; source < end; ++source) {
-    const int entry = (source - begin) % kColumns;
-    if (entry == 0) {
-      __syncwarp();
-      prepare_sources<kOpen>(shared.sources[threadIdx.y], shared.rows, job, first, last, source);
-      __syncwarp();
-    }
-    float line[kChannels];
-    line_sum(line);
-    const SourceRow<kOpen> here = table[entry];
-#pragma unroll
-    for (int i = 0; i < kOpen; ++i) {
-#pragma unroll
-      for (int c = 0; c < kChannels; ++c) open[i][c] = fmaf(here.weight[i], line[c], open[i][c]);
-    }
-    for (int i = 0; i < here.completes; ++i) {
-      store(row++, open[0]);
+  LineSum<kTaps, kCubic> line_sum(shared, begin);
+#pragma unroll 1
+  for (int sources = begin; sources < end; sources += kColumns) {
+    __syncwarp();
+    prepare_sources<kOpen>(shared.sources[threadIdx.y], shared.rows, shared.job, first, last, sources);
+    __syncwarp();
+#pragma unroll 1
+    for (int i = 0; i < min(kColumns, end - sources); ++i) {
+      float line[kChannels];
+      line_sum(line);
+      const SourceRow<kOpen> here = table[i];
 #pragma unroll
       for (int k = 0; k < kOpen; ++k) {
 #pragma unroll
-        for (int c = 0; c < kChannels; ++c) open[k][c] = k + 1 < kOpen ? open[k + 1][c] : 0.0f;
+        for (int c = 0; c < kChannels; ++c) open[k][c] = fmaf(here.weight[k], line[c], open[k][c]);
+      }
+#pragma unroll 1
+      for (int done = 0; done < here.completes; ++done) {
+        if constexpr (kCubic) limit(open[0], 255.0f);
+        store(open[0]);
+#pragma unroll
+        for (int k = 0; k < kOpen; ++k) {
+#pragma unroll
+          for (int c = 0; c < kChannels; ++c) open[k][c] = k + 1 < kOpen ? open[k + 1][c] : 0.0f;
+        }
       }
     }
   }
 }
 
 template <typename Store>
-__device__ __forceinline__ void resize_zeros(int first, int last, const Store& store) {
+__device__ __forceinline__ void resize_zeros(int first, int last, Store& store) {
   const float zero[kChannels] = {};
-  for (int row = first; row < last; ++row) store(row, zero);
+  for (int row = first; row < last; ++row) store(zero);
 }
 
 // The same for any output rows, without sharing anything between them.
 template <int kTaps, bool kCubic, typename Store>
-__device__ __forceinline__ void any_taps(const ResizeShared& shared, const ResizeJob& job, int first, int last,
-                                         const Store& store) {
-  LineSum<kTaps, kCubic> line_sum(shared, job, shared.rows[first].taps.begin);
+__device__ __forceinline__ void any_taps(const ResizeShared& shared, int first, int last, Store& store) {
+  LineSum<kTaps, kCubic> line_sum(shared, shared.rows[first].begin);
+#pragma unroll 1
   for (int row = first; row < last; ++row) {
-    const Taps taps = shared.rows[row].taps;
+    const Line& here = shared.rows[row];
     float sum[kChannels] = {};
-    line_sum.skip_to(taps.begin);
-    for (int k = 0; k < taps.end - taps.begin; ++k) {
-      const float weight = weight_at(job.interpolation, job.rows, taps, k);
+    line_sum.skip_to(here.begin);
+#pragma unroll 1
+    for (int k = 0; k < here.count(); ++k) {
+      const float weight = k < kGroup ? here.weight[k] : weight_at(shared.job.interpolation, shared.job.rows, here.taps(), k, kRowScale);
       float line[kChannels];
       line_sum(line);
 #pragma unroll
       for (int c = 0; c < kChannels; ++c) sum[c] = fmaf(weight, line[c], sum[c]);
     }
-    store(row, sum);
+    if constexpr (kCubic) limit(sum, 255.0f);
+    store(sum);
   }
 }
 
 // kLines is what a filter has that is not stretched; stretched, kOpen rows at most share a source row.
 template <int kLines, int kOpen, int kTaps, bool kCubic, typename Store>
-__device__ __forceinline__ void resize_rows(ResizeShared& shared, const ResizeJob& job, int first, int last,
-                                            const Store& store) {
+__device__ __forceinline__ void resize_rows(ResizeShared& shared, int first, int last, Store& store) {
   const int row = first + static_cast<int>(threadIdx.x);
   static_assert(kBandRows / kRowGroups <= kColumns);
   const int most = __reduce_max_sync(0xffffffffu, row < last ? shared.rows[row].count() : 0);
-  if (most <= kLines) {
-    few_taps<kLines, kTaps, kCubic>(shared, job, first, last, store);
-  } else if (2.0f * job.rows.support > kLines) {
-    many_taps<kOpen, kTaps, kCubic>(shared, job, first, last, store);
-  } else {  // rounding gave a row one tap more than there are
-    any_taps<kTaps, kCubic>(shared, job, first, last, store);
+  if (most <= kLines && shared.job.rows.scale <= kLines) {
+    few_taps<kLines, kTaps, kCubic>(shared, first, last, store);
+  } else if (most > kLines && 2.0f * shared.job.rows.support > kLines) {
+    many_taps<kOpen, kTaps, kCubic>(shared, first, last, store);
+  } else {  // far apart; or rounding gave a row one tap more than there are
+    any_taps<kTaps, kCubic>(shared, first, last, store);
   }
 }
 
@@ -343,92 +384,98 @@ struct ResizedImage {
 };
 
 // Stores a warp's pixels of one row after the other: lane l's is that of column first_column + l, or, mirrored, of the
-// column as far from the other end. `change(x, y, values)` may change the values of the result's pixel (x, y).
-template <typename T, typename Change>
+// column as far from the other end.
+template <typename T>
 class RowWriter {
  public:
-  __device__ __forceinline__ RowWriter(const ResizedImage<T>& image, const ResizeJob& job, const Change& change,
-                                       uint4 (*staged)[kColumns * kChannels * sizeof(float) / sizeof(uint4)],
-                                       int first_column, int y)
-      : image_(image), change_(change), staged_(staged), y_(y), step_(job.mirror_y ? -1 : 1) {
-    const int lane = threadIdx.x, column = first_column + lane;
-    inside_ = column < image.width;
-    x_ = job.mirror_x ? image.width - 1 - column : column;
-    place_ = job.mirror_x ? kColumns - 1 - lane : lane;
-    const int channels = image.channels_last ? kChannels : 1;
-    pitch_ = static_cast<int64_t>(image.width) * channels * step_;
-    tile_ = image.values + (static_cast<int64_t>(y) * image.width + (x_ - place_)) * channels;
-    whole_ = image.channels_last && first_column + kColumns <= image.width &&
-             reinterpret_cast<uintptr_t>(tile_) % sizeof(uint4) == 0 && pitch_ * static_cast<int64_t>(sizeof(T)) % 16 == 0;
+  __device__ __forceinline__ RowWriter(const ResizedImage<T>& image, const ResizeJob& job, uint4* staged, int first_column,
+                                       int y)
+      : image_(image), staged_(staged) {
+    const int column = first_column + static_cast<int>(threadIdx.x);
+    const int x = job.mirror_x ? image.width - 1 - column : column;
+    const int place = job.mirror_x ? kColumns - 1 - static_cast<int>(threadIdx.x) : static_cast<int>(threadIdx.x);
+    const int pixel_bytes = (image.channels_last ? kChannels : 1) * static_cast<int>(sizeof(T));
+    pitch_ = image.width * pixel_bytes * (job.mirror_y ? -1 : 1);
+    tile_ = reinterpret_cast<uint8_t*>(image.values) + (static_cast<int64_t>(y) * image.width + (x - place)) * pixel_bytes;
+    const bool whole = image.channels_last && first_column + kColumns <= image.width &&
+                       reinterpret_cast<uintptr_t>(tile_) % sizeof(uint4) == 0 && pitch_ % static_cast<int>(sizeof(uint4)) == 0;
+    place_ = whole ? place * pixel_bytes : column < image.width ? kAlone + place * pixel_bytes : kNowhere;
   }
 
   __device__ __forceinline__ void operator()(const float (&sum)[kChannels]) {
-    float value[kChannels];
+    T value[kChannels];
 #pragma unroll
     for (int c = 0; c < kChannels; ++c) {
-      value[c] = fmaf(rounded_to_byte(sum[c]), image_.affine.scale[c], image_.affine.bias[c]);
+      const float byte = (sum[c] + 8388608.0f) - 8388608.0f;  // rounded_to_byte of what is in 0..255 already
+      value[c] = finished<T>(fmaf(byte, image_.affine.scale[c], image_.affine.bias[c]));
     }
-    if (inside_) change_(x_, y_, value);
-    if (whole_) {
-      // Two places, used in turns: the one that is written was read before the barrier of the row in between.
-      uint4* const staged = staged_[y_ & 1];
-      T* const mine = reinterpret_cast<T*>(staged) + place_ * kChannels;
+    if (place_ < kAlone) {
+      T* const mine = reinterpret_cast<T*>(reinterpret_cast<uint8_t*>(staged_) + place_);
 #pragma unroll
-      for (int c = 0; c < kChannels; ++c) mine[c] = finished<T>(value[c]);
+      for (int c = 0; c < kChannels; ++c) mine[c] = value[c];
       __syncwarp();
       if (threadIdx.x < kColumns * kChannels * sizeof(T) / sizeof(uint4)) {
-        reinterpret_cast<uint4*>(tile_)[threadIdx.x] = staged[threadIdx.x];
+        reinterpret_cast<uint4*>(tile_)[threadIdx.x] = staged_[threadIdx.x];
       }
-    } else if (inside_) {
+      __syncwarp();
+    } else if (place_ < kNowhere) {
       const int64_t channel = image_.channels_last ? 1 : static_cast<int64_t>(image_.height) * image_.width;
-      T* const mine = tile_ + place_ * (image_.channels_last ? kChannels : 1);
+      T* const mine = reinterpret_cast<T*>(tile_ + (place_ - kAlone));
 #pragma unroll
-      for (int c = 0; c < kChannels; ++c) mine[c * channel] = finished<T>(value[c]);
+      for (int c = 0; c < kChannels; ++c) mine[c * channel] = value[c];
     }
     tile_ += pitch_;
-    y_ += step_;
   }
 
  private:
+  // What place_ says beside the bytes from the tile's begin: whether the warp stores the tile as a whole, each lane its own
+  // pixel, or this lane none.
+  static constexpr int kAlone = 1 << 20, kNowhere = 1 << 21;
+
   const ResizedImage<T>& image_;
-  const Change& change_;
-  uint4 (*staged_)[kColumns * kChannels * sizeof(float) / sizeof(uint4)];
-  T* tile_;  // the leftmost of the warp's pixels
-  int64_t pitch_;
-  int x_, y_, step_, place_;
-  bool inside_, whole_;
+  uint4* const staged_;
+  uint8_t* tile_;  // the leftmost of the warp's pixels
+  int pitch_, place_;  // bytes
 };
 
-// One block's part of a job: columns from 32 * blockIdx.x on, rows from kBandRows * blockIdx.y on.
-template <typename T, typename Change>
-__device__ __forceinline__ void resize_block(ResizeShared& shared, const ResizeJob& job, const ResizedImage<T>& image,
-                                             const Change& change) {
+template <typename Store>
+__device__ __forceinline__ void resize_rows_by(ResizeShared& shared, int first, int last, Store& store) {
+  if (!shared.job.origin) return resize_zeros(first, last, store);
+  const int taps = __reduce_max_sync(0xffffffffu, shared.columns[threadIdx.x].count()), length = shared.job.columns.length;
+  if (shared.job.interpolation == Interpolation::kBicubic) {
+    if (taps <= kGroup && length >= kGroup) {
+      resize_rows<4, kMostOpen, kGroup, true>(shared, first, last, store);
+    } else {
+      resize_rows<4, kMostOpen, 0, true>(shared, first, last, store);
+    }
+  } else if (taps <= 2 && length >= 2) {
+    resize_rows<2, 3, 2, false>(shared, first, last, store);
+  } else if (taps <= kGroup && length >= kGroup) {
+    resize_rows<2, 3, kGroup, false>(shared, first, last, store);
+  } else {
+    resize_rows<2, 3, 0, false>(shared, first, last, store);
+  }
+}
+
+// One block's part of shared.job: columns from 32 * blockIdx.x on, rows from kBandRows * blockIdx.y on. The block has to
+// synchronise before, and again before shared memory changes. `finish(x, y)` is called at the end for each of a thread's
+// pixels of the result, which the warp has stored.
+template <typename T, typename Finish>
+__device__ __forceinline__ void resize_block(ResizeShared& shared, const ResizedImage<T>& image, const Finish& finish) {
   const int first_column = blockIdx.x * kColumns, first_row = blockIdx.y * kBandRows;
-  __syncthreads();  // the image before has been read
-  if (job.origin) prepare_lines(shared, job, first_row, first_column);
+  if (shared.job.origin) prepare_lines(shared, first_row, first_column);
   __syncthreads();
   const int rows = min(kBandRows, image.height - first_row), share = (rows + kRowGroups - 1) / kRowGroups;
   const int first = threadIdx.y * share, last = min(first + share, rows);
   if (first >= last) return;
-  const int y = first_row + first;
-  RowWriter<T, Change> write(image, job, change, shared.staged[threadIdx.y], first_column,
-                             job.mirror_y ? image.height - 1 - y : y);
-  const auto store = [&](int, const float (&sum)[kChannels]) { write(sum); };
-  if (!job.origin) return resize_zeros(first, last, store);
-  const int taps = __reduce_max_sync(0xffffffffu, shared.columns[threadIdx.x].count());
-  if (job.interpolation == Interpolation::kBicubic) {
-    if (taps <= kGroup) {
-      resize_rows<4, kMostOpen, kGroup, true>(shared, job, first, last, store);
-    } else {
-      resize_rows<4, kMostOpen, 0, true>(shared, job, first, last, store);
-    }
-  } else if (taps <= 2) {
-    resize_rows<2, 3, 2, false>(shared, job, first, last, store);
-  } else if (taps <= kGroup) {
-    resize_rows<2, 3, kGroup, false>(shared, job, first, last, store);
-  } else {
-    resize_rows<2, 3, 0, false>(shared, job, first, last, store);
-  }
+  const auto y_of = [&](int row) { return shared.job.mirror_y ? image.height - 1 - first_row - row : first_row + row; };
+  RowWriter<T> write(image, shared.job, shared.staged[threadIdx.y], first_column, y_of(first));
+  resize_rows_by(shared, first, last, write);
+  const int column = first_column + static_cast<int>(threadIdx.x);
+  if (!finish.wanted() || column >= image.width) return;
+  __syncwarp();
+  const int x = shared.job.mirror_x ? image.width - 1 - column : column;
+  for (int row = first; row < last; ++row) finish(x, y_of(row));
 }
 
 inline dim3 resize_grid(int height, int width, int64_t samples) {
