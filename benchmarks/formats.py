@@ -7,8 +7,8 @@ The first `--images` files of a folder of class folders (made-up JPEGs if left o
 each format (numpy: a folder of decoded images, `--numpy-images` of them). Every loader delivers random-resized-crop 224
 batches: raw DALI's as uint8 (the reader with a shuffle buffer of 1,024, `decoders.image_random_crop`, `resize`), ours
 finished (normalised, bf16, channels_last, on the device), in a true global shuffle. The two are measured in turns,
-`--rounds` times; the ratio is that of the medians. "examples" is a Python dataset of the same files, against
-`fn.readers.file`.
+`--rounds` times; the ratio is that of the medians. "examples" is a Python dataset of the same files, against DALI's
+parallel `fn.external_source` with as many workers as threads.
 
 With `--records N`, tiny records are written too: how fast they are indexed, and what a process that finds the index
 there needs to the first batch: seconds and resident memory.
@@ -109,6 +109,19 @@ class Files:
         return self.samples[index]
 
 
+class Fetched:
+    """The same files as DALI's parallel external source wants them: a call a sample, in worker processes."""
+
+    def __init__(self, samples: Sequence[tuple[str, int]]) -> None:
+        self.samples = samples
+        self.order = np.random.default_rng(1).permutation(len(samples))
+
+    def __call__(self, sample: Any) -> tuple[Any, Any]:
+        """Encoded image and label."""
+        path, label = self.samples[self.order[sample.idx_in_epoch % len(self.order)]]
+        return np.fromfile(path, dtype=np.uint8), np.int32([label])
+
+
 def packed(kind: str, folder: Path, samples: list[tuple[str, int]]) -> Source:
     """The samples in a format."""
     endings = {"tfrecord": ".tfrecord", "webdataset": ".tar", "recordio": ".rec", "lmdb": ""}
@@ -140,14 +153,17 @@ def raw(
     kind: str, folder: Path, samples: list[tuple[str, int]], batch_size: int, threads: int, share: float
 ) -> Callable[[], Any]:
     """The pipeline people write by hand."""
-    from nvidia.dali import fn, pipeline_def
+    from nvidia.dali import fn, pipeline_def, types
     from nvidia.dali import tfrecord as tfrec
 
     gpu = torch.cuda.is_available()
     shuffled: dict[str, Any] = {"random_shuffle": True, "initial_fill": 1024, "name": "reader"}
     paths = lambda ending: [str(folder / kind / f"{k}{ending}") for k in range(SHARDS)]  # noqa: E731
 
-    @pipeline_def(batch_size=batch_size, num_threads=threads, device_id=0 if gpu else None, seed=1)
+    @pipeline_def(
+        batch_size=batch_size, num_threads=threads, device_id=0 if gpu else None, seed=1, py_num_workers=threads,
+        py_start_method="spawn",
+    )  # fmt: skip
     def pipeline() -> Any:
         if kind == "numpy":
             pixels = fn.readers.numpy(file_root=str(folder / "numpy"), file_filter="*.npy", **shuffled)
@@ -168,6 +184,10 @@ def raw(
             encoded, labels = fn.readers.mxnet(path=f"{one}.rec", index_path=f"{one}.idx", **shuffled)
         elif kind == "lmdb":
             encoded, labels = fn.readers.caffe(path=paths(""), **shuffled)
+        elif kind == "examples":
+            encoded, labels = fn.external_source(
+                Fetched(samples), num_outputs=2, batch=False, parallel=True, dtype=[types.UINT8, types.INT32]
+            )
         else:
             names, numbers = zip(*samples, strict=True)
             encoded, labels = fn.readers.file(files=list(names), labels=list(numbers), **shuffled)
