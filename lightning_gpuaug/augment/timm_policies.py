@@ -193,17 +193,22 @@ def words_of(ops: tuple[str, ...], chosen: Ints, magnitude: Floats, negate: NDAr
     Returns:
         (N, K, 3) int32.
     """
-    words = np.zeros((*chosen.shape, OP_WORDS), dtype=np.int32)
-    for i, name in enumerate(ops):
-        at = np.nonzero(chosen == i)
-        if len(at[0]):
-            heads, numbers = _op(name, magnitude[at], negate[at], bicubic[at], extra[at], height, width, translate)
-            rows, columns = at
-            words[rows, columns, 0] = heads
+    flat = chosen.reshape(-1)
+    order = np.argsort(flat, kind="stable")  # each op's places side by side: arrays are gathered once, not once an op
+    ends = np.searchsorted(flat[order], np.arange(-1, len(ops)), side="right").tolist()
+    m, more = magnitude.reshape(-1)[order], extra.reshape(-1)[order]
+    mirrored, cubic = negate.reshape(-1)[order], bicubic.reshape(-1)[order]
+    found = np.zeros((len(flat), OP_WORDS), dtype=np.int32)
+    for name, begin, end in zip(ops, ends[:-1], ends[1:], strict=True):
+        if begin < end:
+            at = slice(begin, end)
+            heads, numbers = _op(name, m[at], mirrored[at], cubic[at], more[at], height, width, translate)
+            found[at, 0] = heads
             for k, values in enumerate(numbers):
-                bits = values if values.dtype == np.int32 else values.astype(np.float32).view(np.int32)
-                words[rows, columns, k + 1] = bits
-    return words
+                found[at, k + 1] = values if values.dtype == np.int32 else values.astype(np.float32).view(np.int32)
+    words = np.empty_like(found)
+    words[order] = found
+    return words.reshape(*chosen.shape, OP_WORDS)
 
 
 _WARP_HEADS = {op: (head_word(op, "bilinear", "pil"), head_word(op, "bicubic", "pil"))
