@@ -3,8 +3,9 @@
     python -m benchmarks.formats --folder /data/imagenet/val --images 8192
     python -m benchmarks.formats --records 1280000 --formats
 
-The first `--images` files of a folder of class folders (made-up JPEGs if left out) are packed into four data files of
-each format (numpy: a folder of decoded images, `--numpy-images` of them). Every loader delivers random-resized-crop 224
+`--images` files of a folder of class folders (made-up JPEGs if left out) are packed, `--copies` times, into four data
+files of each format (numpy: a folder of decoded images, `--numpy-images` files of them): an epoch should be long, for
+ours begins each anew and the readers never end one. Every loader delivers random-resized-crop 224
 batches: raw DALI's as uint8 (the reader with a shuffle buffer of 1,024, `decoders.image_random_crop`, `resize`), ours
 finished (normalised, bf16, channels_last, on the device), in a true global shuffle. The two are measured in turns,
 `--rounds` times; the ratio is that of the medians. "examples" is a Python dataset of the same files, against DALI's
@@ -88,10 +89,13 @@ def lmdb(path: Path, samples: Sequence[tuple[str, int]]) -> None:
     record_files.write_lmdb(path, entries, 20)
 
 
-def numpy_folder(path: Path, samples: Sequence[tuple[str, int]]) -> None:
+def numpy_folder(path: Path, samples: Sequence[tuple[str, int]], copies: int) -> None:
     for i, (name, label) in enumerate(samples):
         (path / f"{label:04}").mkdir(parents=True, exist_ok=True)
-        np.save(path / f"{label:04}" / f"{i:08}.npy", np.asarray(Image.open(name).convert("RGB")))
+        first = path / f"{label:04}" / f"{i:08}.npy"
+        np.save(first, np.asarray(Image.open(name).convert("RGB")))
+        for k in range(1, copies):
+            first.with_name(f"{i:08}-{k}.npy").hardlink_to(first)
 
 
 class Files:
@@ -122,14 +126,15 @@ class Fetched:
         return np.fromfile(path, dtype=np.uint8), np.int32([label])
 
 
-def packed(kind: str, folder: Path, samples: list[tuple[str, int]]) -> Source:
+def packed(kind: str, folder: Path, samples: list[tuple[str, int]], copies: int) -> Source:
     """The samples in a format."""
     endings = {"tfrecord": ".tfrecord", "webdataset": ".tar", "recordio": ".rec", "lmdb": ""}
     if kind == "examples":
-        return gpuaug.Examples(Files(samples))
+        return gpuaug.Examples(Files(samples * copies))
     if kind == "numpy":
-        numpy_folder(folder / "numpy", samples)
+        numpy_folder(folder / "numpy", samples, copies)
         return gpuaug.NumpyFolder(folder / "numpy")
+    samples = samples * copies
     (folder / kind).mkdir()
     # DALI's MXNet reader wants a single index.
     count = 1 if kind == "recordio" else SHARDS
@@ -272,7 +277,7 @@ def compare(kind: str, folder: Path, samples: list[tuple[str, int]], args: argpa
     if kind == "folder":
         source: Source = gpuaug.ImageFolder(args.folder)
     else:
-        source = packed(kind, folder, samples[: args.numpy_images] if kind == "numpy" else samples)
+        source = packed(kind, folder, samples[: args.numpy_images] if kind == "numpy" else samples, args.copies)
         begin = time.perf_counter()
         source.check()
         seconds = time.perf_counter() - begin
@@ -306,6 +311,7 @@ def main() -> None:
     parser.add_argument("--folder", help="folder of class folders; made-up JPEGs if left out")
     parser.add_argument("--images", type=int, default=4096, help="of the folder, packed into each format")
     parser.add_argument("--numpy-images", type=int, default=1024, help="of them, decoded")
+    parser.add_argument("--copies", type=int, default=8, help="of each image, in all formats but the folder")
     parser.add_argument("--formats", nargs="*", choices=FORMATS, default=list(FORMATS))
     parser.add_argument("--records", type=int, default=0, help="also index so many tiny records")
     parser.add_argument("--batch-size", type=int, default=256)
