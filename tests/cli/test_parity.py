@@ -176,7 +176,7 @@ def test_default_recipes_are_of_every_kind_and_images_are_square() -> None:
     assert len(recipes) == len(set(recipes))
     assert {"rand-m9-mstd0.5-inc1", "original", "originalr", "v0", "v0r", "3a"} < set(recipes)
     assert {"RandAugment", "AutoAugment", "TrivialAugmentWide", "AugMix"} < set(recipes)
-    pictures = parity.read_images(None, 2, 24)
+    pictures = parity.squares(parity.read_pictures(None, 2), 24)
     assert pictures.shape == (2, 24, 24, 3)
     assert Image.fromarray(pictures[0]).convert("L").getextrema() != (0, 0)
 
