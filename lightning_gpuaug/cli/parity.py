@@ -167,12 +167,13 @@ def _published(options: argparse.Namespace) -> list[tuple[str, str, TrainRecipe]
     names = options.recipe or (["all"] if options.only == "published" or recipe_folder() is not None else [])
     result = []
     for path in recipe_files(names):
+        recipe = read_recipe(path)
         origin = options.origin or path.stem
         if origin not in ORIGINS:
             raise UsageError(
                 f"{path}: no pipeline is known that it could come from; give --origin one of {', '.join(ORIGINS)}"
             )
-        result.append((path.stem, origin, read_recipe(path)))
+        result.append((path.stem, origin, recipe))
     return result
 
 

@@ -43,6 +43,8 @@ _LOWEST, _LEVELS = -384, 1024
 """Of histograms: erased noise and bicubic leave 0..255."""
 _BIN = 16
 """Levels that are counted together for the shares that are compared in standard errors."""
+_LEAST_SHARE = 0.01
+"""Of a channel's values, of the bins that are compared: those of rarer ones come in a few draws alone."""
 MOST_KNOWN = 3.0
 """Levels by which means, stds and histograms may differ, whatever chance makes, where an origin is known to resample
 otherwise; what is drawn must agree all the same."""
@@ -78,7 +80,7 @@ class PublishedParity:
         mean: of the pixels, the largest of the channels' distances, levels of 0..255.
         std: of the pixels of an image, averaged over the images; likewise.
         histogram: of all pixels, earth mover's, averaged over the channels; `apart` is the largest of the shares of
-            16 levels.
+            16 levels that hold a hundredth of the values.
         frequency: of each step and op: ours, the origin's, and the difference in standard errors; applications an
             image, or a batch for mixing.
         numbers: of each value that is drawn (windows, factors, shares …): distances of the distributions, 0..1.
@@ -217,6 +219,8 @@ def _compare(origin: Origin, recipe: str, view: str, ours: _Side, theirs: _Side,
         apart = [float(np.abs(x.mean(axis=0) - b.mean(axis=0)).max()) for x in (a, c)]
         return Distance(apart[0], apart[1], means_apart(a, b))
 
+    shares = ours.shares(), theirs.shares()
+    filled = (shares[0].mean(axis=0) + shares[1].mean(axis=0)) / 2 >= _LEAST_SHARE
     frequency = {}
     for op in sorted({op for side in (ours, theirs) for counter in side.applied for op in counter}):
         a, b = ours.often(op), theirs.often(op)
@@ -232,7 +236,7 @@ def _compare(origin: Origin, recipe: str, view: str, ours: _Side, theirs: _Side,
         histogram=Distance(
             histogram_distance(ours.histogram, theirs.histogram),
             histogram_distance(again.histogram, theirs.histogram),
-            means_apart(ours.shares(), theirs.shares()),
+            means_apart(shares[0][:, filled], shares[1][:, filled]),
         ),
         frequency=frequency, numbers=numbers, known=origin.known,
     )  # fmt: skip

@@ -53,7 +53,7 @@ PIL_BICUBIC = 0.02
 NEAREST_TIES = 0.03
 """Share of values more than a level off where a pixel's centre falls just between two pixels of the window."""
 MEAN_APART_CUBIC = 2.0
-"""Levels on average between Keys' kernel with a = -0.5 (ours, Pillow's, DALI's) and torch's -0.75 without antialias."""
+"""Levels on average between Keys' kernel with a = -0.5 (ours, Pillow's) and torch's -0.75 without antialias."""
 MEAN_APART_PILLOW = 1.0
 """Levels on average between a grey that is truncated (torchvision's tensors) and one that is rounded (Pillow's)."""
 PLAIN_SEED = 0
