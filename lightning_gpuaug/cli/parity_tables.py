@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 if TYPE_CHECKING:
     from lightning_gpuaug.cli.parity import Found
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from lightning_gpuaug.cli.parity_recipes import RecipeParity
     from lightning_gpuaug.cli.parity_steps import NoiseParity
 
-_WIDTH = 132
+_WIDTH = 150
 
 
 def print_tables(found: Found) -> None:
@@ -78,7 +78,7 @@ def _policies(policies: list[RecipeParity]) -> Table:
 
 def _published(recipes: list[PublishedParity]) -> Table:
     title = "Published recipes: distance in levels / the same between two runs of the origin (in standard errors)"
-    table = Table("origin", "recipe", "views", "images", "mean", "std", "histogram", "op frequency", "drawn number", "",
+    table = Table("origin", Column("recipe", no_wrap=True, min_width=24), "views", "images", "mean", "std", "histogram", "op frequency", "drawn number", "",
                   title=title)  # fmt: skip
     for r in recipes:
         (op, often), (number, drawn) = r.frequency_apart, r.number_apart
