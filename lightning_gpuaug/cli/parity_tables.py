@@ -78,8 +78,10 @@ def _policies(policies: list[RecipeParity]) -> Table:
 
 def _published(recipes: list[PublishedParity]) -> Table:
     title = "Published recipes: distance in levels / the same between two runs of the origin (in standard errors)"
-    table = Table("origin", Column("recipe", no_wrap=True, min_width=24), "views", "images", "mean", "std", "histogram", "op frequency", "drawn number", "",
-                  title=title)  # fmt: skip
+    table = Table(
+        "origin", Column("recipe", no_wrap=True, min_width=24), "views", "images", "mean", "std", "histogram",
+        "op frequency", "drawn number", "", title=title,
+    )  # fmt: skip
     for r in recipes:
         (op, often), (number, drawn) = r.frequency_apart, r.number_apart
         table.add_row(
