@@ -25,7 +25,7 @@ LEVELS = {
 }  # fmt: skip
 # `bench` measures beside others, and imports them in functions alone (tests/bench/test_loader_bench.py).
 DOORS = {"nvidia.dali": {"pipeline", "bench"}, "timm": {"classifier", "bench"}, "torchmetrics": {"classifier"}}
-PEERS = {"cli/peers.py": {"timm"}}  # files that compare with a library may import it
+PEERS = {"cli/peers.py": {"timm"}, "cli/origins.py": {"timm"}}  # files that compare with a library may import it
 ALONE = {"ops": {"torch"}, "recipe": set(), "cuda_queues": {"torch"}, "ranges": {"torch"}}
 
 FILES = sorted(path for path in PACKAGE.rglob("*.py") if path != PACKAGE / "__init__.py")

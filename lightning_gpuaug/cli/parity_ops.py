@@ -40,6 +40,8 @@ class OpParity:
         largest: the largest.
         equal: share of values that are the same, 0..1.
         over_one: share of values that differ by more than one level.
+        most_over_one: how large that share may be: what is documented.
+        most_mean: how large the mean may be.
     """
 
     peer: str
@@ -53,14 +55,13 @@ class OpParity:
     largest: int
     equal: float
     over_one: float
+    most_over_one: float = MOST_APART
+    most_mean: float = LEVELS
 
     @property
     def agrees(self) -> bool:
         """Whether the difference is no more than is documented."""
-        if self.op.startswith("GaussianBlur"):
-            return self.mean <= MEAN_APART_BLURRED
-        warped = self.peer == "torchvision" and self.op.startswith(GEOMETRIC)
-        return self.over_one <= (WARPED_RINGS / self.size if warped else MOST_APART)
+        return self.over_one <= self.most_over_one and self.mean <= self.most_mean
 
 
 def compare_ops(
@@ -81,7 +82,8 @@ def compare_ops(
             groups.setdefault((case.peer, case.op), []).append(case)
     result = []
     for (peer, op), cases in groups.items():
-        result.append(_summary(peer, op, len(cases), size, _differences(images, cases, device)))
+        limits = _limits(peer, op, size)
+        result.append(op_parity(peer, op, len(cases), size, _differences(images, cases, device), *limits))
         done()
     return result
 
@@ -101,7 +103,28 @@ def _differences(images: NDArray[np.uint8], cases: list[Forced], device: torch.d
     return counts
 
 
-def _summary(peer: str, op: str, cases: int, size: int, counts: NDArray[np.int64]) -> OpParity:
+def _limits(peer: str, op: str, size: int) -> tuple[float, float]:
+    """The largest share over one level and the largest mean of a policy's op."""
+    if op.startswith("GaussianBlur"):
+        return 1.0, MEAN_APART_BLURRED
+    warped = peer == "torchvision" and op.startswith(GEOMETRIC)
+    return WARPED_RINGS / size if warped else MOST_APART, LEVELS
+
+
+def op_parity(
+    peer: str, op: str, cases: int, size: int, counts: NDArray[np.int64], most_over_one: float, most_mean: float
+) -> OpParity:
+    """Sum up an op.
+
+    Args:
+        peer: as of `OpParity`.
+        op: as of `OpParity`.
+        cases: as of `OpParity`.
+        size: as of `OpParity`.
+        counts: (256,) how many values differ by how many levels.
+        most_over_one: as of `OpParity`.
+        most_mean: as of `OpParity`.
+    """
     total = int(counts.sum())
     cumulative = np.cumsum(counts) / total
 
@@ -115,4 +138,5 @@ def _summary(peer: str, op: str, cases: int, size: int, counts: NDArray[np.int64
         largest=int(np.flatnonzero(counts).max()),
         equal=float(cumulative[0]),
         over_one=float(1.0 - cumulative[1]),
+        most_over_one=most_over_one, most_mean=most_mean,
     )  # fmt: skip

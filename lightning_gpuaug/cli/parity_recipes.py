@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from lightning_gpuaug import ops
 from lightning_gpuaug.augment import sample_params
 from lightning_gpuaug.augment.explain import name_of, program_of
+from lightning_gpuaug.cli.parity_statistics import STANDARD_ERRORS, histogram_distance
 from lightning_gpuaug.cli.peers import Drawing, drawing, seeded
 from lightning_gpuaug.ops.record import Opcode
 from lightning_gpuaug.recipe import NAMED_POLICIES, AutoPolicy, TrainRecipe
@@ -19,8 +20,6 @@ from lightning_gpuaug.recipe import NAMED_POLICIES, AutoPolicy, TrainRecipe
 COUNTED = 10
 """Images drawn for the ops' frequencies, for each one that is drawn for its pixels: small ones, which cost little."""
 _SMALL = 32
-STANDARD_ERRORS = 4.5
-"""How many standard errors apart two means may be: with some hundred comparisons, chance alone stays below this."""
 
 
 @dataclass(frozen=True)
@@ -105,8 +104,8 @@ def compare_recipe(
         peer.peer, name, images.shape[0] * draws,
         mean=_averages(ours.means, theirs.means), mean_apart=_apart(ours.means, theirs.means),
         std=_averages(ours.stds, theirs.stds), std_apart=_apart(ours.stds, theirs.stds),
-        histogram=_distance(ours.histogram, theirs.histogram),
-        histogram_noise=_distance(again.histogram, theirs.histogram),
+        histogram=histogram_distance(ours.histogram, theirs.histogram),
+        histogram_noise=histogram_distance(again.histogram, theirs.histogram),
         counted=counted, frequency=frequency, frequency_apart=apart, frequency_apart_of=apart_of,
     )  # fmt: skip
 
@@ -171,12 +170,6 @@ def _apart(ours: NDArray[np.float64], theirs: NDArray[np.float64]) -> float:
     variance = (ours.var(axis=1, ddof=1) + theirs.var(axis=1, ddof=1)).mean(axis=0) / (n * d)
     difference = np.abs(ours.mean(axis=(0, 1)) - theirs.mean(axis=(0, 1)))
     return float(np.max(difference / np.maximum(np.sqrt(variance), 1e-9)))
-
-
-def _distance(a: NDArray[np.int64], b: NDArray[np.int64]) -> float:
-    """Earth mover's distance of histograms (3, 256), in levels, averaged over the channels."""
-    shares = [counts / counts.sum(axis=1, keepdims=True) for counts in (a, b)]
-    return float(np.abs(np.cumsum(shares[0] - shares[1], axis=1)).sum(axis=1).mean())
 
 
 def _frequencies(ours: list[list[str]], theirs: list[list[str]]) -> tuple[dict[str, tuple[float, float]], float, str]:

@@ -175,9 +175,14 @@ def _timm(policy: str, size: int) -> Drawing:
     else:
         transform = auto_augment.auto_augment_transform(policy, parameters)
         ops = [op for pair in transform.policy for op in pair]
+    hear_timm(ops, applied)
+    return Drawing("timm", _timm_call(transform), applied)
+
+
+def hear_timm(ops: list[Any], applied: list[str]) -> None:
+    """Have timm's ops write our names of those that are applied into a list."""
     for op in ops:
         op.aug_fn = _heard(op.aug_fn, op.name, applied)
-    return Drawing("timm", _timm_call(transform), applied)
 
 
 def _heard(apply: Callable[..., Image.Image], name: str, applied: list[str]) -> Callable[..., Image.Image]:
@@ -188,6 +193,34 @@ def _heard(apply: Callable[..., Image.Image], name: str, applied: list[str]) -> 
         return apply(image, *arguments, **options)
 
     return call
+
+
+def timm_mix(x: torch.Tensor, share: float, cut: bool, seed: int) -> torch.Tensor:
+    """The `Mixup` of timm, of a batch with its share forced; the place of a CutMix box comes from a seed.
+
+    Args:
+        x: (N, 3, H, W) float, N even.
+        share: of each row itself, before it is corrected to the pixels of the box.
+        cut: CutMix instead of MixUp.
+        seed: of the box.
+    """
+    from timm.data.mixup import Mixup
+
+    mixup: Any = Mixup(num_classes=2)  # type: ignore[no-untyped-call]
+    mixup._params_per_batch = lambda: (share, cut)
+    with seeded(seed):
+        mixed: torch.Tensor = mixup(x.clone(), torch.zeros(len(x), dtype=torch.int64))[0]
+    return mixed
+
+
+def timm_noise(mode: str, draws: int, side: int, seed: int) -> list[NDArray[np.float32]]:
+    """What timm's `RandomErasing` writes into black images: the erased pixels, (3, P), of each."""
+    from timm.data.random_erasing import RandomErasing
+
+    erase: Any = RandomErasing(probability=1.0, mode=mode, device="cpu")  # type: ignore[no-untyped-call]
+    with seeded(seed):
+        images = [erase(torch.zeros(3, side, side)).flatten(1) for _ in range(draws)]
+    return [image[:, image[0] != 0].numpy() for image in images]
 
 
 # ---- torchvision ---------------------------------------------------------------------------------------------------
@@ -245,9 +278,8 @@ def _transform(policy: AutoPolicy) -> Any:
                              **options)  # fmt: skip
 
 
-def _torchvision(policy: AutoPolicy) -> Drawing:
-    transform = _transform(policy)
-    applied: list[str] = []
+def hear_torchvision(transform: Any, applied: list[str]) -> None:
+    """Have a policy of torchvision's (v2) write our names of the ops that it applies into a list."""
     apply = transform._apply_image_or_video_transform
 
     def heard(image: Any, name: str, magnitude: float, **options: Any) -> Any:
@@ -256,6 +288,12 @@ def _torchvision(policy: AutoPolicy) -> Drawing:
         return apply(image, name, magnitude, **options)
 
     transform._apply_image_or_video_transform = heard
+
+
+def _torchvision(policy: AutoPolicy) -> Drawing:
+    transform = _transform(policy)
+    applied: list[str] = []
+    hear_torchvision(transform, applied)
 
     def call(pixels: Pixels) -> Pixels:
         return np.asarray(transform(torch.from_numpy(pixels.copy()).permute(2, 0, 1)).permute(1, 2, 0))

@@ -14,7 +14,7 @@ import torch
 from PIL import Image
 
 from lightning_gpuaug.augment.policies import GEOMETRIC
-from lightning_gpuaug.cli import main, parity, parity_ops, parity_recipes
+from lightning_gpuaug.cli import main, parity, parity_ops, parity_recipes, parity_steps
 from lightning_gpuaug.cli.parity_ops import OpParity, compare_ops
 from lightning_gpuaug.cli.parity_recipes import compare_recipe
 from lightning_gpuaug.cli.peers import Forced, drawing, forced_ops, seeded
@@ -144,6 +144,7 @@ def test_a_difference_is_exit_code_1(
     wrong = dataclasses.replace(all_ops[0], over_one=0.3)
     for ops, code in ((all_ops, 0), ([*all_ops, wrong], 1)):
         monkeypatch.setattr(parity_ops, "compare_ops", lambda *_, ops=ops: ops)
+        monkeypatch.setattr(parity_steps, "compare_steps", lambda *_: [])
         assert main(["parity", "--only", "ops", "--size", "16"]) == code
         out = capsys.readouterr().out
         assert out.count("differs") == code
@@ -176,7 +177,7 @@ def test_default_recipes_are_of_every_kind_and_images_are_square() -> None:
     assert len(recipes) == len(set(recipes))
     assert {"rand-m9-mstd0.5-inc1", "original", "originalr", "v0", "v0r", "3a"} < set(recipes)
     assert {"RandAugment", "AutoAugment", "TrivialAugmentWide", "AugMix"} < set(recipes)
-    pictures = parity.read_images(None, 2, 24)
+    pictures = parity.squares(parity.read_pictures(None, 2), 24)
     assert pictures.shape == (2, 24, 24, 3)
     assert Image.fromarray(pictures[0]).convert("L").getextrema() != (0, 0)
 
