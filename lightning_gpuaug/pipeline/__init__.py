@@ -10,7 +10,7 @@ Files that DALI alone can read (`s3://`) it also reads without decoding them, fo
 from lightning_gpuaug.pipeline.decode_pipeline import Decoded, DecodePipeline
 from lightning_gpuaug.pipeline.decoding import Decoding
 from lightning_gpuaug.pipeline.errors import DecodeError, FileError, reason_of
-from lightning_gpuaug.pipeline.files import FilePipeline, reading_pipeline
+from lightning_gpuaug.pipeline.files import FilePipeline, reading_pipeline, whole_file
 from lightning_gpuaug.pipeline.library import release_memory, require_dali
 from lightning_gpuaug.pipeline.request import Paths, Request
 from lightning_gpuaug.sources.encoded import path_bytes
@@ -29,4 +29,5 @@ __all__ = [
     "reason_of",
     "release_memory",
     "require_dali",
+    "whole_file",
 ]

@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_gpuaug.pipeline.errors import FileError, reason_of
-from lightning_gpuaug.sources.encoded import path_bytes
+from lightning_gpuaug.sources.encoded import fixed_paths, path_bytes
 
 
 class FilePipeline:
@@ -43,6 +43,25 @@ class FilePipeline:
         """Free the pipeline's threads and memory. A second call does nothing."""
         self._pipe = None
         self._rows = 0
+
+
+def whole_file(path: str) -> NDArray[np.uint8]:
+    """The bytes of one file, also `s3://`, in DALI's memory, without a copy.
+
+    DALI reads a file in one piece, so this takes as much memory as the file is long; and it keeps what it has allocated
+    for the next file, as long as the process lives.
+
+    Raises:
+        FileError: it cannot be read, or not whole.
+    """
+    pipe = reading_pipeline(1, 1, prefetch=1)
+    pipe.feed_input("paths", path_bytes(fixed_paths([path])))
+    try:
+        (files,) = pipe.run()
+    except RuntimeError as error:
+        raise FileError(reason_of(error)) from error
+    content: NDArray[np.uint8] = np.asarray(files[0])  # holds on to the tensor
+    return content
 
 
 def reading_pipeline(batch_size: int, num_threads: int, prefetch: int) -> Any:

@@ -19,7 +19,7 @@ from lightning_gpuaug.sources.encoded import fixed_paths
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
 from lightning_gpuaug.sources.listfile import ListError, Listing, read_listing
 from lightning_gpuaug.sources.names import ABSOLUTE, NameList
-from lightning_gpuaug.sources.remote import RemoteReader, is_remote, unread_scheme
+from lightning_gpuaug.sources.remote import RemoteReader, is_remote, unread_address
 
 Labels = Literal["auto", "index", "name", "none"]
 
@@ -74,7 +74,7 @@ class FileList(Source):
         object.__setattr__(self, "path", os.fspath(self.path))
         if self.root is not None:
             object.__setattr__(self, "root", os.fspath(self.root))
-            if problem := unread_scheme(str(self.root)):
+            if problem := unread_address(str(self.root)):
                 raise ValueError(f"FileList.root {problem}")
         if self.labels not in ("auto", "index", "name", "none"):
             raise ValueError(f'FileList.labels must be "auto", "index", "name" or "none", got {self.labels!r}')
@@ -159,9 +159,13 @@ class FileList(Source):
     def _listing(self) -> Listing:
         """What is listed, names relative to `root`, without what is excluded."""
         listing = read_listing(self._list, self.columns, labelled=self.labels != "none")
-        if b"://" in listing.names.blob:
+        blob = listing.names.blob
+        if b"://" in blob or (is_remote(self._root) and any(part in blob for part in (b"?", b"#", b"//", b"./"))):
             for name, line in zip(listing.names, listing.lines.tolist(), strict=True):
-                if problem := unread_scheme(name):
+                problem = unread_address(name)
+                if problem is None and is_remote(self._root):
+                    problem = unread_address(os.path.join(self._root, name))
+                if problem:
                     raise ListError(self._list, line, f"a path {problem}")
         start, names = os.path.join(self._root, ""), listing.names
         if start.startswith(ABSOLUTE) and any(name.startswith(start) for name in names):

@@ -67,8 +67,23 @@ class ShardIndex:
         return len(self.offset)
 
 
-#: Indexes the mapped bytes of a data file (its path for messages).
-Indexer = Callable[[str, mmap.mmap], ShardIndex]
+@dataclass(frozen=True)
+class DataFile:
+    """A data file.
+
+    Attributes:
+        name: what it is called in messages: its path, or its address in S3.
+        path: where it is on a file system.
+        beside: path of another file that its index depends on, if there is one.
+    """
+
+    name: str
+    path: str
+    beside: str = ""
+
+
+#: Indexes the mapped bytes of a data file.
+Indexer = Callable[[DataFile, mmap.mmap], ShardIndex]
 
 
 def cache_folder(index_dir: str | None) -> str:
@@ -82,11 +97,10 @@ def cache_folder(index_dir: str | None) -> str:
 
 
 def indexed(
-    files: Sequence[str],
+    files: Sequence[DataFile],
     indexer: Indexer,
     options: Sequence[str],
     index_dir: str | None,
-    beside: Sequence[str] = (),
     done: Callable[[int], None] | None = None,
 ) -> list[ShardIndex]:
     """The index of each file: from the cache if the file has the size and the time of change that it had then.
@@ -99,7 +113,6 @@ def indexed(
         indexer: makes the index of one.
         options: all that an index depends on but the file.
         index_dir: of the cache; see `cache_folder`.
-        beside: for each of `files` another one that its index depends on; or none at all.
         done: called with the number of records after each file.
 
     Raises:
@@ -107,22 +120,22 @@ def indexed(
         ValueError: a file is damaged or not of this format.
     """
     folder = cache_folder(index_dir)
-    others = list(beside) or [""] * len(files)
 
-    def one(task: tuple[str, str]) -> ShardIndex:
-        index = _cached_or_built(*task, indexer, options, folder)
+    def one(file: DataFile) -> ShardIndex:
+        index = _cached_or_built(file, indexer, options, folder)
         if done is not None:
             done(len(index))
         return index
 
     pool = ThreadPoolExecutor(THREADS, thread_name_prefix="gpuaug-index")
     try:
-        return list(pool.map(one, zip(files, others, strict=True)))
+        return list(pool.map(one, files))
     finally:
         pool.shutdown(cancel_futures=True)
 
 
-def _cached_or_built(path: str, other: str, indexer: Indexer, options: Sequence[str], folder: str) -> ShardIndex:
+def _cached_or_built(file: DataFile, indexer: Indexer, options: Sequence[str], folder: str) -> ShardIndex:
+    path, other = file.path, file.beside
     state = state_of(path)
     stamp = _stamp(path, other, options)
     name = hashlib.blake2b(json.dumps([os.path.abspath(path), other, *options]).encode(), digest_size=10).hexdigest()
@@ -133,28 +146,28 @@ def _cached_or_built(path: str, other: str, indexer: Indexer, options: Sequence[
         os.makedirs(folder, exist_ok=True)
         lock = open(f"{cache}.lock", "w")  # noqa: SIM115 - closed below
     except OSError as error:
-        raise OSError(f"the index of {path} cannot be kept in {folder}: {error}; give another index_dir") from None
+        raise OSError(f"the index of {file.name} cannot be kept in {folder}: {error}; give another index_dir") from None
     with lock:
         with contextlib.suppress(OSError):  # a file system without locks: several may build, the result is the same
             fcntl.flock(lock, fcntl.LOCK_EX)
         if (found := _load(cache, stamp)) is not None:
             return dataclasses.replace(found, state=state)
-        _log.info("indexing %s", path)
-        index = _build(path, indexer)
+        _log.info("indexing %s", file.name)
+        index = _build(file, indexer)
         if _stamp(path, other, options) != stamp:
-            raise ValueError(f"{path}: was changed while it was being indexed; try again when it is complete")
+            raise ValueError(f"{file.name}: was changed while it was being indexed; try again when it is complete")
         _store(index, cache, stamp)
         return dataclasses.replace(index, state=state)
 
 
-def _build(path: str, indexer: Indexer) -> ShardIndex:
-    with open(path, "rb") as file:
-        if os.fstat(file.fileno()).st_size == 0:
+def _build(file: DataFile, indexer: Indexer) -> ShardIndex:
+    with open(file.path, "rb") as opened:
+        if os.fstat(opened.fileno()).st_size == 0:
             empty = np.empty(0, dtype=np.int64)
             return ShardIndex(empty, empty, LabelColumn("none", empty, empty), empty)
-        with mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as data:
-            refuse_foreign(path, data[:512])
-            return indexer(path, data)
+        with mmap.mmap(opened.fileno(), 0, prot=mmap.PROT_READ) as data:
+            refuse_foreign(file.name, data[:512])
+            return indexer(file, data)
 
 
 def state_of(path: str) -> tuple[int, int]:

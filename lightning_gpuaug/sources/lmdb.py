@@ -13,7 +13,7 @@ from typing import ClassVar
 import numpy as np
 
 from lightning_gpuaug.sources.imageheader import sniff
-from lightning_gpuaug.sources.index import Indexer, ShardIndex, Skips
+from lightning_gpuaug.sources.index import DataFile, Indexer, ShardIndex, Skips
 from lightning_gpuaug.sources.labels import Label, LabelColumn
 from lightning_gpuaug.sources.names import NameList
 from lightning_gpuaug.sources.protobuf import BYTES, VARINT, WireError, fields, signed
@@ -43,6 +43,7 @@ class LMDB(RecordSource):
     path: Sequence[str] | str | os.PathLike[str]
 
     _patterns_field: ClassVar[str] = "path"
+    _in_s3: ClassVar[bool] = False
 
     @cached_property
     def _files(self) -> tuple[str, ...]:
@@ -60,12 +61,13 @@ class LMDB(RecordSource):
         return ()
 
 
-def index_lmdb(path: str, data: mmap.mmap, missing: str) -> ShardIndex:
+def index_lmdb(file: DataFile, data: mmap.mmap, missing: str) -> ShardIndex:
     """Find the images of a database.
 
     Raises:
         ValueError: the file is damaged or no LMDB; or a datum breaks a rule and `missing` is "raise".
     """
+    path = file.name
     skips = Skips(missing)
     rows, keys, labels = list[tuple[int, int, int]](), list[str](), list[Label | None]()
     for number, (raw_key, first, last) in enumerate(_whole(path, _entries(path, data))):

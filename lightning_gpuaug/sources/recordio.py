@@ -12,7 +12,7 @@ from typing import ClassVar
 
 import numpy as np
 
-from lightning_gpuaug.sources.index import Indexer, ShardIndex, Skips
+from lightning_gpuaug.sources.index import DataFile, Indexer, ShardIndex, Skips
 from lightning_gpuaug.sources.labels import Label, LabelColumn
 from lightning_gpuaug.sources.names import NameList
 from lightning_gpuaug.sources.records import RecordSource
@@ -31,7 +31,8 @@ class RecordIO(RecordSource):
     of numbers, one a class. Records are named by their number in the file, or by their key in `idx`.
 
     Attributes:
-        rec: data files: a path, a pattern (`*`, `?`, `[…]`, `{a,b}`, `{00..12}`), or several.
+        rec: data files: a path, a pattern (`*`, `?`, `[…]`, `{a,b}`, `{00..12}`), or several; `s3://` with braces
+            alone.
         idx: their `.idx` files in the same order, which are not needed: they are checked against the data, and give
             the records their order and their names.
     """
@@ -62,20 +63,20 @@ class RecordIO(RecordSource):
         return self._idx_files
 
     def _indexer(self) -> Indexer:
-        pairs = dict(zip(self._files, self._idx_files, strict=True)) if self.idx is not None else {}
-        return partial(index_recordio, idx=pairs, missing=self.missing)
+        return partial(index_recordio, idx=dict(zip(self._files, self._idx_files, strict=False)), missing=self.missing)
 
     def _index_options(self) -> tuple[str, ...]:
         return ()
 
 
-def index_recordio(path: str, data: mmap.mmap, idx: Mapping[str, str], missing: str) -> ShardIndex:
-    """Find the records of a file.
+def index_recordio(file: DataFile, data: mmap.mmap, idx: Mapping[str, str], missing: str) -> ShardIndex:
+    """Find the records of a file; `idx` names each data file's own index for messages, which is read if there is one.
 
     Raises:
         ValueError: the file is damaged or does not belong to its index; or a record breaks a rule and `missing` is
             "raise".
     """
+    path = file.name
     skips = Skips(missing)
     begins = list[int]()
     good = dict[int, tuple[int, int, int, list[int]]]()  # record → number, image's first byte and length, cuts
@@ -100,8 +101,8 @@ def index_recordio(path: str, data: mmap.mmap, idx: Mapping[str, str], missing: 
         good[number] = number, image, end - image, [start - 4 - image for start, _ in parts[1:]]
         labels[number] = list(struct.unpack_from(f"<{flag}f", data, first + _HEADER.size)) if flag else [label]
     keys, order = None, list(good)
-    if idx:
-        named = _read_idx(path, idx[path], begins)
+    if file.beside:
+        named = _read_idx(path, DataFile(idx[path], file.beside), begins)
         order = [number for _, number in named if number in good]
         keys = NameList.of(key for key, number in named if number in good)
     rows = [good[number] for number in order]
@@ -139,11 +140,12 @@ def _records(path: str, data: mmap.mmap) -> Iterator[tuple[int, list[tuple[int, 
         raise ValueError(f"{path}: is cut off in record {number}, at byte {end}")
 
 
-def _read_idx(path: str, idx: str, begins: list[int]) -> list[tuple[str, int]]:
+def _read_idx(path: str, idx_file: DataFile, begins: list[int]) -> list[tuple[str, int]]:
     """(key, number of the record) of each line."""
+    idx = idx_file.name
     numbers = {begin: number for number, begin in enumerate(begins)}
     named: list[tuple[str, int]] = []
-    with open(idx, encoding="utf-8") as file:
+    with open(idx_file.path, encoding="utf-8") as file:
         for line, text in enumerate(file, start=1):
             if not text.strip():
                 continue

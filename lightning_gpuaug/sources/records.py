@@ -18,8 +18,9 @@ import numpy.typing as npt
 from lightning_gpuaug.sources.base import Feed, Source, Targets, read_only, validated_classes
 from lightning_gpuaug.sources.encoded import RangeReader, Ranges, fixed_paths
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
-from lightning_gpuaug.sources.index import Indexer, ShardIndex, indexed
+from lightning_gpuaug.sources.index import DataFile, Indexer, ShardIndex, cache_folder, indexed
 from lightning_gpuaug.sources.labels import LabelColumn, LabelRule, merge, translated
+from lightning_gpuaug.sources.objects import local_copies
 from lightning_gpuaug.sources.shards import expand, shard_names, validated_paths
 
 Missing = Literal["raise", "skip"]
@@ -34,6 +35,10 @@ class RecordSource(Source):
     counts only as long as the file keeps its size and time of change. From then on every record is as
     reachable as a file of a folder: shuffling is global, and resuming and evaluation are exact.
 
+    Files that are objects in S3 (`s3://bucket/key`; not LMDB) are fetched first, once and whole, into `s3/` in
+    `index_dir`, and are local files from then on: the copy is not compared with the bucket again, so delete it when the
+    object has changed. Fetching takes as much memory as the largest of them; see `local_copies`.
+
     Attributes:
         missing: "raise" for records without a usable image or label, or "skip" to leave them out with a warning.
         multilabel: a label is any number of classes (targets are float32 (N, C)); or a vector of numbers, one a class.
@@ -45,6 +50,8 @@ class RecordSource(Source):
 
     #: Name of the field that says which files.
     _patterns_field: ClassVar[str]
+    #: Whether the files may be objects in S3.
+    _in_s3: ClassVar[bool] = True
 
     missing: Missing = "raise"
     multilabel: bool = False
@@ -56,7 +63,8 @@ class RecordSource(Source):
 
     @property
     def _patterns(self) -> str | tuple[str, ...]:
-        return validated_paths(getattr(self, self._patterns_field), f"{type(self).__name__}.{self._patterns_field}")
+        owner = f"{type(self).__name__}.{self._patterns_field}"
+        return validated_paths(getattr(self, self._patterns_field), owner, self._in_s3)
 
     @abc.abstractmethod
     def _indexer(self) -> Indexer:
@@ -106,7 +114,7 @@ class RecordSource(Source):
         return self._records.name(self._position(i), self._records.shard_names)
 
     def location(self, i: int) -> str:
-        """`<path of the data file>:<key or record number>`."""
+        """`<path of the data file, or its address in S3>:<key or record number>`."""
         return self._records.name(self._position(i), self._files)
 
     def with_classes(self, classes: Sequence[str]) -> RecordSource:
@@ -121,7 +129,7 @@ class RecordSource(Source):
             UserWarning: some of `classes` have no samples.
         """
         other = dataclasses.replace(self, training_classes=tuple(classes))
-        for cached in ("_files", "_records", "_kept", "_own"):
+        for cached in ("_files", "_local", "_records", "_kept", "_own"):
             vars(other)[cached] = getattr(self, cached)
         _ = other._targets
         return other
@@ -130,7 +138,7 @@ class RecordSource(Source):
         """Index what is not indexed yet; raise what is wrong in one line, warn once about what was skipped.
 
         Raises:
-            OSError: a file cannot be read.
+            OSError: a file cannot be read, or fetched.
             ValueError: a file is damaged, or a record breaks a rule.
         """
         _ = self._targets
@@ -162,11 +170,11 @@ class RecordSource(Source):
         columns = (records.file, records.offset, records.length)
         if chosen is not None:
             columns = tuple(column[chosen] for column in columns)  # type: ignore[assignment]
-        return RangeReader(Ranges(fixed_paths(self._files), *columns, cuts, records.states))
+        return RangeReader(Ranges(fixed_paths(self._local), *columns, cuts, records.states))
 
     @property
     def files(self) -> tuple[str, ...]:
-        """The data files."""
+        """The data files: paths, or addresses in S3."""
         return self._files
 
     def build_index(self, done: Callable[[int], None] | None = None) -> Records:
@@ -193,14 +201,24 @@ class RecordSource(Source):
     def _files(self) -> tuple[str, ...]:
         return expand(self._patterns, f"{type(self).__name__}.{self._patterns_field}")
 
+    @cached_property
+    def _local(self) -> tuple[str, ...]:
+        """Where each of `files` is on a file system; those in S3 are fetched if they have not been."""
+        return local_copies(self._files, cache_folder(self._index_dir))
+
+    @property
+    def _index_dir(self) -> str | None:
+        return None if self.index_dir is None else os.fspath(self.index_dir)
+
     def _beside(self) -> Sequence[str]:
         """For each data file another one that its index depends on, if the format has such."""
         return ()
 
     def _indexed(self, done: Callable[[int], None] | None = None) -> list[ShardIndex]:
         options = (type(self).__name__, self.missing, *self._index_options())
-        index_dir = None if self.index_dir is None else os.fspath(self.index_dir)
-        return indexed(self._files, self._indexer(), options, index_dir, self._beside(), done)
+        beside = local_copies(self._beside(), cache_folder(self._index_dir)) or [""] * len(self._files)
+        files = [DataFile(*each) for each in zip(self._files, self._local, beside, strict=True)]
+        return indexed(files, self._indexer(), options, self._index_dir, done)
 
     @cached_property
     def _records(self) -> Records:

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
     from lightning_gpuaug.pipeline import FilePipeline
 
 _SCHEME = re.compile(r"([a-zA-Z][a-zA-Z0-9+.-]+)://")
+#: What DALI takes for the end of the name, or makes a shorter name of: it would read another object.
+_REWRITTEN = re.compile(r"[?#]|//|/\.{1,2}(/|$)")
 
 
 def is_remote(path: str) -> bool:
@@ -24,11 +26,15 @@ def is_remote(path: str) -> bool:
     return path.startswith(S3)
 
 
-def unread_scheme(path: str) -> str | None:
-    """What is wrong with a path that is neither on a file system nor in S3; else None."""
+def unread_address(path: str) -> str | None:
+    """What is wrong with a path that is neither on a file system nor an address in S3 as DALI reads it; else None."""
     found = _SCHEME.match(path)
-    if found is None or is_remote(path):
+    if found is None:
         return None
+    if is_remote(path):
+        if not (odd := _REWRITTEN.search(path, len(S3) - 1)):
+            return None
+        return f"in S3 must have no {odd[0]!r}, got {path!r}: DALI would read another object"
     return f"must be on a file system or in S3, got {path!r}: {found[0]} is not read; copy or mount it first"
 
 

@@ -8,7 +8,8 @@ import re
 from collections.abc import Sequence
 
 from lightning_gpuaug.sources.imageheader import sniff
-from lightning_gpuaug.sources.remote import refuse_remote
+from lightning_gpuaug.sources.names import S3
+from lightning_gpuaug.sources.remote import is_remote, refuse_remote, unread_address
 
 #: A path, a pattern (`*`, `?`, `[…]`, `{a,b}`, `{00..12}`), or a sequence of them.
 Paths = Sequence[str] | str | os.PathLike[str]
@@ -18,12 +19,17 @@ _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "Zstandard"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz"))
 
 
-def validated_paths(value: Paths, owner: str) -> str | tuple[str, ...]:
+def validated_paths(value: Paths, owner: str, in_s3: bool = True) -> str | tuple[str, ...]:
     """`value` as a string or a tuple of strings; nothing is looked for.
 
+    Args:
+        value: to look at.
+        owner: the argument it came by.
+        in_s3: whether files may be objects in S3.
+
     Raises:
-        TypeError: it is neither a path nor a sequence of paths; names `owner`, the argument.
-        ValueError: a path is empty, or remote.
+        TypeError: it is neither a path nor a sequence of paths.
+        ValueError: a path is empty, is a pattern of objects in S3, or is remote in another way.
     """
     if isinstance(value, (str, os.PathLike)):
         paths: tuple[str, ...] = (os.fspath(value),)
@@ -36,21 +42,33 @@ def validated_paths(value: Paths, owner: str) -> str | tuple[str, ...]:
     for path in paths:
         if not isinstance(path, str):
             raise TypeError(f"{owner} must hold texts, got {path!r} ({type(path).__name__})")
-        refuse_remote(path, owner, "copy or mount it first")
+        if not in_s3:
+            refuse_remote(path, owner, "copy or mount it first")
+        elif is_remote(path) and glob.has_magic(path):
+            raise ValueError(
+                f"{owner}: objects in S3 are not searched, got {path!r}: use braces ({{0000..0127}}, {{a,b}})"
+            )
+        elif not is_remote(path) and (problem := unread_address(path)):
+            raise ValueError(f"{owner} {problem}")
     return paths[0] if isinstance(value, (str, os.PathLike)) else paths
 
 
 def expand(value: str | tuple[str, ...], owner: str) -> tuple[str, ...]:
     """The files that `value` (see `validated_paths`) stands for, in order; what a pattern matches is sorted as text.
 
+    Objects in S3 are not looked for.
+
     Raises:
         FileNotFoundError: a path is not there, or a pattern matches nothing.
-        ValueError: a file is meant twice.
+        ValueError: a file is meant twice (also by a link to it), or an address in S3 is none of an object.
     """
     files: list[str] = []
     for pattern in (value,) if isinstance(value, str) else value:
         for path in _braces(os.path.expanduser(pattern)):
-            if os.path.exists(path):  # also a name with brackets in it
+            if is_remote(path):
+                _check_address(path, owner)
+                files.append(path)
+            elif os.path.exists(path):  # also a name with brackets in it
                 files.append(path)
             elif glob.has_magic(path):
                 matches = sorted(glob.glob(path, recursive=True))
@@ -59,9 +77,9 @@ def expand(value: str | tuple[str, ...], owner: str) -> tuple[str, ...]:
                 files.extend(matches)
             else:
                 raise FileNotFoundError(f"{owner}: no such file: {path}")
-    seen: dict[str, str] = {}
+    seen: dict[str | tuple[int, ...], str] = {}
     for path in files:
-        same = seen.setdefault(os.path.abspath(path), path)
+        same = seen.setdefault(path if is_remote(path) else _identity(path), path)
         if same is not path:
             raise ValueError(
                 f"{owner} must name each file once, got {path} twice{'' if same == path else f' ({same})'}"
@@ -71,9 +89,9 @@ def expand(value: str | tuple[str, ...], owner: str) -> tuple[str, ...]:
 
 def shard_names(files: Sequence[str]) -> tuple[str, ...]:
     """Names of `files` that do not depend on where they are mounted: below the folder that all share."""
-    folders = [os.path.dirname(os.path.abspath(path)) for path in files]
-    common = os.path.commonpath(folders)
-    return tuple(os.path.relpath(os.path.abspath(path), common) for path in files)
+    places = [f"/s3:/{path.removeprefix(S3)}" if is_remote(path) else os.path.abspath(path) for path in files]
+    common = os.path.commonpath([os.path.dirname(place) for place in places])
+    return tuple(os.path.relpath(place, common) for place in places)
 
 
 def refuse_foreign(path: str, head: bytes) -> None:
@@ -84,6 +102,20 @@ def refuse_foreign(path: str, head: bytes) -> None:
     if (kind := sniff(head)) in ("git-lfs", "html"):
         what = "a git-lfs pointer, not the data (git lfs pull)" if kind == "git-lfs" else "an HTML page, not the data"
         raise ValueError(f"{path}: is {what}")
+
+
+def _check_address(path: str, owner: str) -> None:
+    bucket, _, key = path.removeprefix(S3).partition("/")
+    if not bucket.strip(".") or not key or key.endswith("/"):
+        raise ValueError(f"{owner} in S3 must be s3://bucket/key of one object, got {path!r}")
+    if problem := unread_address(path):
+        raise ValueError(f"{owner} {problem}")
+
+
+def _identity(path: str) -> tuple[int, ...]:
+    """What two names of one file have in common. The inode alone is not enough: some network drives repeat numbers."""
+    stat = os.stat(path)
+    return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
 def _braces(pattern: str) -> list[str]:

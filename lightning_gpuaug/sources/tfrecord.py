@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuaug.sources.encoded import Indices
-from lightning_gpuaug.sources.index import Indexer, ShardIndex, Skips
+from lightning_gpuaug.sources.index import DataFile, Indexer, ShardIndex, Skips
 from lightning_gpuaug.sources.labels import Label, LabelColumn
 from lightning_gpuaug.sources.protobuf import BYTES, FIXED32, VARINT, WireError, fields, floats, signed, varints
 from lightning_gpuaug.sources.records import RecordSource
@@ -35,7 +35,7 @@ class TFRecord(RecordSource):
     error that lists the features there are, or, with `missing="skip"`, left out.
 
     Attributes:
-        paths: files: a path, a pattern (`*`, `?`, `[…]`, `{a,b}`, `{00..12}`), or several.
+        paths: files: a path, a pattern (`*`, `?`, `[…]`, `{a,b}`, `{00..12}`), or several; `s3://` with braces alone.
         image: name of the feature with the encoded image.
         label: name of the feature with the label; None for images alone (all targets are -1).
         label_offset: added to `int64` labels: -1 where the files count classes from 1.
@@ -87,7 +87,7 @@ class TFRecord(RecordSource):
 
 
 def index_tfrecord(
-    path: str,
+    file: DataFile,
     data: mmap.mmap,
     image: str,
     label: str | None,
@@ -100,9 +100,10 @@ def index_tfrecord(
     Raises:
         ValueError: the file is damaged; or a record breaks a rule and `missing` is "raise".
     """
+    path = file.name
     begins, lengths = _frames(path, data)
     skips = Skips(missing)
-    damaged = _damaged(path, begins, lengths) if checksums == "all" else np.zeros(len(begins), dtype=np.bool_)
+    damaged = _damaged(file, begins, lengths) if checksums == "all" else np.zeros(len(begins), dtype=np.bool_)
     wanted = {image.encode(): 0} if label is None else {image.encode(): 0, label.encode(): 1}
     rows: list[tuple[int, int, int]] = []
     labels: list[Label | None] = []
@@ -162,11 +163,11 @@ def _check_lengths(path: str, heads: list[bytes]) -> None:
         raise ValueError(f"{path}: is {what}: the length of record {number} has a wrong checksum")
 
 
-def _damaged(path: str, begins: Indices, lengths: Indices) -> npt.NDArray[np.bool_]:
+def _damaged(data_file: DataFile, begins: Indices, lengths: Indices) -> npt.NDArray[np.bool_]:
     """Which records' data do not have the checksum that follows them. Reads the whole file."""
     ends = begins + lengths + _CHECKSUM
     wrong = np.zeros(len(begins), dtype=np.bool_)
-    with open(path, "rb", buffering=0) as file:
+    with open(data_file.path, "rb", buffering=0) as file:
         first = 0
         while first < len(begins):
             last = max(first + 1, int(np.searchsorted(ends, begins[first] + _BLOCK, side="right")))
@@ -176,7 +177,7 @@ def _damaged(path: str, begins: Indices, lengths: Indices) -> npt.NDArray[np.boo
             while got < len(block):
                 count = file.readinto(block.data[got:])
                 if not count:
-                    raise ValueError(f"{path}: became shorter while it was being indexed")
+                    raise ValueError(f"{data_file.name}: became shorter while it was being indexed")
                 got += count
             wrong[first:last] = _wrong_checksums(block, begins[first:last] - begins[first], lengths[first:last])
             first = last

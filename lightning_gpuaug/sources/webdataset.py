@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from lightning_gpuaug.sources.index import Indexer, ShardIndex, Skips
+from lightning_gpuaug.sources.index import DataFile, Indexer, ShardIndex, Skips
 from lightning_gpuaug.sources.labels import Label, LabelColumn
 from lightning_gpuaug.sources.names import NameList
 from lightning_gpuaug.sources.records import RecordSource
@@ -32,7 +32,8 @@ class WebDataset(RecordSource):
     `missing="skip"`, left out. A tar without members is fine among others.
 
     Attributes:
-        urls: tar files: a path, a pattern (`*`, `?`, `[…]`, `{a,b}`, `{000..127}`), or several.
+        urls: tar files: a path, a pattern (`*`, `?`, `[…]`, `{a,b}`, `{000..127}`), or several; `s3://` with
+            braces alone.
         image: what an image's member is called; several choices are separated by ";".
         label: which member holds the label: "cls" (its text is a class number or a class name, with `multilabel`
             several of them, separated by commas or white space), or "json:field" (a field of a JSON object, "json:a.b"
@@ -71,12 +72,15 @@ class WebDataset(RecordSource):
         return self.image.lower(), repr(self.label), repr(self.multilabel)
 
 
-def index_tar(path: str, data: mmap.mmap, image: str, label: str | None, multilabel: bool, missing: str) -> ShardIndex:
+def index_tar(
+    file: DataFile, data: mmap.mmap, image: str, label: str | None, multilabel: bool, missing: str
+) -> ShardIndex:
     """Find the samples of a tar.
 
     Raises:
         ValueError: the tar is damaged; or a sample breaks a rule and `missing` is "raise".
     """
+    path = file.name
     images = image.lower().split(";")
     ending, _, field = (label or "").partition(":")
     ending = ending.lower()
