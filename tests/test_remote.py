@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from lightning_gpuaug import FileList, ImageFolder, TFRecord
+from lightning_gpuaug import FileList, ImageFolder
 from lightning_gpuaug.sources.remote import RemoteReader
 from tests.images import numbered
 
@@ -127,5 +127,16 @@ def test_what_is_not_read_is_refused(tmp_path: Path) -> None:
         FileList(listing, root="gs://bucket")
     with pytest.raises(ValueError, match=r"ImageFolder\.root must be on a file system, got 's3://b/t': .* FileList of"):
         ImageFolder("s3://b/t")
-    with pytest.raises(ValueError, match=r"TFRecord\.paths must be on a file system, got 's3://b/x'"):
-        TFRecord("s3://b/x")
+    for place in ("s3://b/a?x", "s3://b/y/../x", "s3://b//x", "s3://b/y/./x", "s3://b/a#x"):
+        listing.write_text(f"{place} 0\n")
+        with pytest.raises(
+            ValueError, match=r"list\.txt:1: a path in S3 must have no .* DALI would read another object"
+        ):
+            FileList(listing).check()
+        if (below := place.removeprefix("s3://b/")).startswith("/"):
+            continue  # that is a file
+        listing.write_text(f"{below} 0\n")
+        with pytest.raises(ValueError, match=r"list\.txt:1: a path in S3 must have no"):
+            FileList(listing, root="s3://b/").check()
+    listing.write_text("a..b/.c/...x 0\n")
+    FileList(listing, root="s3://b/p/").check()

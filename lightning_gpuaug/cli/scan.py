@@ -25,7 +25,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "path",
         help="a folder of class folders, a folder of images, a list (.txt, .csv, .tsv), a .tar or TFRecord shard, a "
-        "folder of shards, or a quoted pattern of shards ('train-{000..146}.tar', 'train-*')",
+        "folder of shards, or a quoted pattern of shards ('train-{000..146}.tar', 'train-*', 's3://b/{000..146}.tar')",
     )
     parser.add_argument(
         "--decode",
@@ -50,6 +50,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--label", metavar="NAME", help='in shards: the feature or member of the label; "none" if there is none'
+    )
+    parser.add_argument(
+        "--label-offset", type=int, default=0, metavar="N", help="TFRecord: -1 where the files count classes from 1"
+    )
+    parser.add_argument(
+        "--multilabel", action="store_true", help="a record, or a line of a list, has any number of labels"
     )
     parser.add_argument("--no-labels", action="store_true", help="a text list names files alone, without labels")
     parser.add_argument("--exclude", metavar="FILE", help="leave out what this list names")
@@ -82,11 +88,21 @@ def run_scan(args: argparse.Namespace) -> ScanReport:
     try:
         known = excluded_names(args.exclude, "--exclude") if args.exclude else ()
         shards = find_shards(args.path)
+        if args.label_offset and (shards is None or shards.format != "tfrecord"):
+            raise UsageError(f"--label-offset means nothing for {shards.format if shards else 'folders and lists'}")
         if shards is None:
-            contents = contents_of(args.path, known, labelled=not args.no_labels)
+            contents = contents_of(args.path, known, labelled=not args.no_labels, multilabel=args.multilabel)
         else:
             with progress_bar("index", len(shards.files), "shards") as advance:
-                contents = shard_contents(shards, known, args.image, args.label, progress=advance)
+                contents = shard_contents(
+                    shards,
+                    known,
+                    args.image,
+                    args.label,
+                    label_offset=args.label_offset,
+                    multilabel=args.multilabel,
+                    progress=advance,
+                )
     except (OSError, ValueError) as error:
         raise UsageError(str(error)) from error
     with progress_bar("scan", len(contents), "images") as advance:

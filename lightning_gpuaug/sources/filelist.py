@@ -163,7 +163,7 @@ class FileList(Source):
         if b"://" in blob or (is_remote(self._root) and any(part in blob for part in (b"?", b"#", b"//", b"./"))):
             for name, line in zip(listing.names, listing.lines.tolist(), strict=True):
                 problem = unread_address(name)
-                if problem is None and is_remote(self._root):
+                if problem is None and is_remote(self._root) and not name.startswith(ABSOLUTE):
                     problem = unread_address(os.path.join(self._root, name))
                 if problem:
                     raise ListError(self._list, line, f"a path {problem}")

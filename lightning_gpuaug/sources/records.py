@@ -92,6 +92,10 @@ class RecordSource(Source):
 
     # ---- what a source is ----------------------------------------------------------------------------------------
 
+    def __len__(self) -> int:
+        """Number of samples; labels are not looked at."""
+        return len(self._records) if self._kept is None else len(self._kept)
+
     @property
     def classes(self) -> tuple[str, ...] | None:
         """Class names, the position being the label; None for whole numbers without `class_names`."""

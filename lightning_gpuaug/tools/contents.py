@@ -66,13 +66,14 @@ class SampleNames(Sequence[str]):
         return self._source.sample_name(index)
 
 
-def contents_of(path: str, exclude: Sequence[str] = (), labelled: bool = True) -> Contents:
+def contents_of(path: str, exclude: Sequence[str] = (), labelled: bool = True, multilabel: bool = False) -> Contents:
     """What there is to scan at `path`: a folder or a list (.txt, .csv, .tsv); for shards see `shard_contents`.
 
     Args:
         path: where to look.
         exclude: names of samples to leave out.
         labelled: whether a list has labels.
+        multilabel: whether a label of a list is several class names.
 
     Raises:
         OSError: there is nothing at `path`, or it cannot be read.
@@ -80,7 +81,7 @@ def contents_of(path: str, exclude: Sequence[str] = (), labelled: bool = True) -
     """
     path = os.path.expanduser(path)
     if os.path.isfile(path) and path.lower().endswith((".txt", ".csv", ".tsv", ".lst")):
-        return _list_contents(path, exclude, labelled)
+        return _list_contents(path, exclude, labelled, multilabel)
     return _folder_contents(path, exclude)
 
 
@@ -127,8 +128,8 @@ def _flat_contents(root: str, exclude: Sequence[str], links: list[Finding]) -> C
     )
 
 
-def _list_contents(path: str, exclude: Sequence[str], labelled: bool) -> Contents:
-    source = FileList(path, labels="auto" if labelled else "none", exclude=exclude)
+def _list_contents(path: str, exclude: Sequence[str], labelled: bool, multilabel: bool) -> Contents:
+    source = FileList(path, labels="auto" if labelled else "none", exclude=exclude, multilabel=multilabel)
     paths = source.paths
     return Contents(
         where=path,

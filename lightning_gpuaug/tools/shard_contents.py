@@ -12,8 +12,9 @@ from dataclasses import dataclass
 from typing import Literal
 
 from lightning_gpuaug.sources import TFRecord, WebDataset
+from lightning_gpuaug.sources.remote import is_remote, refuse_remote, unread_address
 from lightning_gpuaug.sources.scan import IMAGE_EXTENSIONS
-from lightning_gpuaug.sources.shards import expand, shard_names
+from lightning_gpuaug.sources.shards import expand, shard_names, validated_paths
 from lightning_gpuaug.tools.contents import Contents, SampleNames, single_labels
 from lightning_gpuaug.tools.findings import Finding
 from lightning_gpuaug.tools.pieces import Piece
@@ -40,14 +41,21 @@ class Shards:
 def find_shards(path: str) -> Shards | None:
     """The shards that `path` means: a shard, a pattern, or a folder that holds shards and no images or folders.
 
+    Objects in S3 are named by themselves or by a pattern in braces.
+
     Returns:
         None if `path` means something else.
 
     Raises:
         FileNotFoundError: a pattern matches nothing.
+        ValueError: `path` has shards of both formats, or is remote and names no shards.
     """
     path = os.path.expanduser(path)
-    if os.path.isdir(path):
+    if unread_address(path) or (is_remote(path) and "{" not in path and _format(path) is None):
+        refuse_remote(path, "path", "shards in S3 are, named one by one or with braces ('s3://bucket/{000..146}.tar')")
+    if is_remote(path):
+        files = expand(validated_paths(path, "path"), "path")
+    elif os.path.isdir(path):
         names = sorted(name for name in os.listdir(path) if name[0] != ".")
         paths = [os.path.join(path, name) for name in names]
         if any(os.path.isdir(p) or os.path.splitext(p)[1].lower() in IMAGE_EXTENSIONS for p in paths):
@@ -76,6 +84,8 @@ def shard_contents(
     exclude: Sequence[str] = (),
     image: str | None = None,
     label: str | None = None,
+    label_offset: int = 0,
+    multilabel: bool = False,
     index_dir: str | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Contents:
@@ -86,6 +96,8 @@ def shard_contents(
         exclude: names of samples to leave out.
         image: the feature or members with the image, if not the source's default.
         label: the same of the label; "none": there is none.
+        label_offset: added to the whole numbers that are labels, of TFRecord files alone.
+        multilabel: a record has any number of labels.
         index_dir: where indexes are kept; the source's default if None.
         progress: told how many more shards are indexed.
 
@@ -95,7 +107,9 @@ def shard_contents(
 
     def source(files: Sequence[str]) -> TFRecord | WebDataset:
         kind = WebDataset if shards.format == "webdataset" else TFRecord
-        made = kind(tuple(files), missing="skip", exclude=tuple(exclude), index_dir=index_dir)
+        made = kind(tuple(files), missing="skip", multilabel=multilabel, exclude=tuple(exclude), index_dir=index_dir)
+        if isinstance(made, TFRecord):
+            made = dataclasses.replace(made, label_offset=label_offset)
         if image is not None:
             made = dataclasses.replace(made, image=image)
         if label is not None:
@@ -137,6 +151,8 @@ def shard_contents(
         findings.append(Finding(name, "incomplete record", text.removeprefix(f"{file}:").strip(), False))
     if count > len(skipped):
         findings.append(Finding(shards.where, "incomplete record", f"{count - len(skipped)} more such records", False))
+    # How many classes there are only the run is told, where several numbers are a label.
+    unnamed = multilabel and good.build_index().labels.type == "int"
     ranges = good.reader().ranges
     files = [os.fsdecode(bytes(path)) for path in ranges.paths]
     return Contents(
@@ -144,7 +160,7 @@ def shard_contents(
         kind=kind,
         names=SampleNames(good),
         piece=lambda i: Piece(files[ranges.file[i]], int(ranges.offset[i]), int(ranges.length[i])),
-        classes=good.classes,
-        targets=single_labels(good),
+        classes=None if unnamed else good.classes,
+        targets=None if unnamed else single_labels(good),
         findings=findings,
     )

@@ -11,6 +11,7 @@ from lightning_gpuaug import FileList, ImageDataModule, ImageFolder
 from lightning_gpuaug.bad_images import BadImageError
 from lightning_gpuaug.cli import main
 from lightning_gpuaug.sources import Source
+from tests import record_files
 from tests.tools.broken import EXPECTED, break_tree, write_tree
 
 
@@ -68,6 +69,33 @@ def test_shards_are_scanned_too(
     ]
     assert report["samples"] == 4
     assert main(["scan", f"{out}/none-*.tar"]) == 2
+
+
+@pytest.mark.parametrize(
+    ("file", "option"), [("from-minus-1.tfrecord", "--label-offset=1"), ("several.tfrecord", "--multilabel")]
+)
+def test_labels_of_shards_are_read_as_told(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, file: str, option: str
+) -> None:
+    monkeypatch.setenv("GPUAUG_INDEX_DIR", str(tmp_path / "index"))
+    labels = {"from-minus-1.tfrecord": [-1, 0], "several.tfrecord": [[0, 2], [1]]}[file]
+    rows = [
+        record_files.example({"image/encoded": record_files.jpeg(i), "image/class/label": label})
+        for i, label in enumerate(labels)
+    ]
+    record_files.write_tfrecord(tmp_path / file, rows)
+    assert main(["scan", str(tmp_path / file)]) != 0
+    capsys.readouterr()
+    assert main(["scan", str(tmp_path / file), option, "--json"]) == 0
+    report = json.loads(capsys.readouterr().out)
+    assert report["samples"] == 2
+    assert report["findings"] == []
+
+
+def test_a_label_offset_of_a_folder_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tree(tmp_path)
+    assert main(["scan", str(tmp_path), "--label-offset", "1"]) == 2
+    assert "--label-offset means nothing for folders and lists" in capsys.readouterr().err
 
 
 def names_trained_on(source: Source) -> list[str]:

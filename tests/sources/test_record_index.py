@@ -29,9 +29,9 @@ def builds(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     seen: list[str] = []
     build = index._build
 
-    def counted(path, indexer):  # type: ignore[no-untyped-def]
-        seen.append(Path(path).name)
-        return build(path, indexer)
+    def counted(file, indexer):  # type: ignore[no-untyped-def]
+        seen.append(Path(file.path).name)
+        return build(file, indexer)
 
     monkeypatch.setattr(index, "_build", counted)
     return seen

@@ -472,8 +472,18 @@ def test_fingerprints_know_the_data_and_not_its_place(tmp_path: Path) -> None:
     [
         (lambda p: TFRecord(p / "none.tfrecord"), "no such file: .*none.tfrecord"),
         (lambda p: TFRecord(p / "*.tfrecord"), r"no file matches .*\*\.tfrecord"),
-        (lambda p: TFRecord("s3://bucket/x.tfrecord"), r"must be on a file system, got 's3://.*s3:// is not read"),
-        (lambda p: WebDataset("https://host/{0..3}.tar"), r"WebDataset.urls must be on a file system.*https://"),
+        (lambda p: TFRecord("s3://bucket/x-*.tfrecord"), r"TFRecord\.paths: objects in S3 are not searched.*braces"),
+        (lambda p: TFRecord("s3://bucket/a/../x"), r"TFRecord\.paths in S3 must have no '/\.\./', got 's3://bucket/a"),
+        (lambda p: TFRecord("s3://bucket/a#x"), r"TFRecord\.paths in S3 must have no '#'.* DALI would read another"),
+        (lambda p: TFRecord("s3://bucket/folder/"), r"TFRecord\.paths in S3 must be s3://bucket/key of one object"),
+        (lambda p: TFRecord("s3://bucket"), r"TFRecord\.paths in S3 must be s3://bucket/key of one object"),
+        (lambda p: RecordIO(p / "two", "s3://b/?.idx"), r"RecordIO\.idx: objects in S3 are not searched.*use braces"),
+        (lambda p: LMDB("s3://bucket/db"), r"LMDB\.path must be on a file system, got 's3://bucket/db'.*mount it"),
+        (lambda p: TFRecord(["s3://b/{x,y}", "s3://b/x"]), r"must name each file once, got s3://b/x twice"),
+        (lambda p: TFRecord([str(p / "two"), str(p / "link")]), r"once, got .*/link twice \(.*/two\)"),
+        (lambda p: TFRecord([str(p / "hard"), str(p / "two")]), r"once, got .*/two twice \(.*/hard\)"),
+        (lambda p: TFRecord([str(p / "two"), str(p / "folder/two")]), r"once, got .*/folder/two twice"),
+        (lambda p: WebDataset("https://host/{0..3}.tar"), r"WebDataset.urls must be on a file system or in S3.*https://"),
         (lambda p: WebDataset("pipe:cat x.tar"), r"no such file: pipe:cat x\.tar"),
         (lambda p: TFRecord(()), "TFRecord.paths must name at least one file"),
         (lambda p: TFRecord(p / "x", missing="ignore"), 'TFRecord.missing must be "raise" or "skip"'),
@@ -486,6 +496,9 @@ def test_fingerprints_know_the_data_and_not_its_place(tmp_path: Path) -> None:
 )  # fmt: skip
 def test_arguments_that_are_refused(tmp_path: Path, make: Callable[[Path], RecordSource], message: str) -> None:
     (tmp_path / "two").touch()
+    (tmp_path / "link").symlink_to("two")
+    (tmp_path / "hard").hardlink_to(tmp_path / "two")
+    (tmp_path / "folder").symlink_to(tmp_path)
     with pytest.raises((ValueError, OSError), match=message):
         make(tmp_path).check()
 
