@@ -198,7 +198,7 @@ def _parser() -> argparse.ArgumentParser:
         "from the same images; means, spreads, histograms, frequencies of the ops and, of recipes, the drawn numbers "
         "are compared, beside what two runs of the origin differ by. Exit code 1 where a difference is larger than "
         "chance or its documented cause makes it.",
-        epilog="examples: gpuaug parity /data/val --recipe timm_a1; "
+        epilog="example: gpuaug parity /data/val --recipe timm_a1; "
         "gpuaug parity /data/val --policy rand-m9-mstd0.5-inc1 TrivialAugmentWide",
     )
     parser.add_argument("folder", type=Path, nargs="?", help="images to use (default: scikit-learn's two photographs)")
