@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from unittest import mock
 
 
@@ -57,3 +60,16 @@ def s3_server(objects: Mapping[str, bytes]) -> Iterator[list[str]]:
         server.shutdown()
         server.server_close()
         thread.join()
+
+
+def in_a_process(folder: Path, code: str) -> str:
+    """What `code` prints in a process of its own, where `sys.argv[1]` is `folder`.
+
+    The AWS SDK inside of DALI reads its environment once a process, so that is where what needs a server has to run.
+    """
+    done = subprocess.run(
+        [sys.executable, "-W", "error::UserWarning", "-c", code, str(folder)], capture_output=True, text=True,
+        check=False, cwd=Path(__file__).parents[1], timeout=200,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    return done.stdout

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +10,8 @@ import pytest
 from lightning_gpuaug import FileList, ImageFolder
 from lightning_gpuaug.sources.remote import RemoteReader
 from tests.images import numbered
+from tests.s3_server import in_a_process
 
-# The AWS SDK inside of DALI reads its environment once a process, so what needs a server runs in one of its own.
 HEAD = """
 import sys
 from pathlib import Path
@@ -31,19 +29,11 @@ names = [Path(path).name for path in files.paths]
 """
 
 
-def in_a_process(tmp_path: Path, code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", "-c", HEAD + code, str(tmp_path)], capture_output=True, text=True,
-        check=False, cwd=Path(__file__).parents[1], timeout=200,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
 def test_batches_are_those_of_the_files(tmp_path: Path) -> None:
     out = in_a_process(
         tmp_path,
-        """
+        HEAD
+        + """
 listing = folder / "remote.txt"
 listing.write_text("".join(f"s3://bucket/some/{name} {i}\\n" for i, name in enumerate(names)))
 below = folder / "below.txt"
@@ -78,7 +68,8 @@ print("alike")
 def test_a_missing_object_is_a_bad_image(tmp_path: Path) -> None:
     out = in_a_process(
         tmp_path,
-        """
+        HEAD
+        + """
 listing = folder / "remote.txt"
 listing.write_text("".join(f"s3://bucket/some/{name} {i}\\n" for i, name in enumerate([*names, "lost.jpg"])))
 with s3_server(objects):

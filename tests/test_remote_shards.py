@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-# The AWS SDK inside of DALI reads its environment once a process, so what needs a server runs in one of its own.
+from tests.s3_server import in_a_process
+
 HEAD = """
 import os, subprocess, sys
 from pathlib import Path
@@ -34,15 +33,6 @@ copies = lambda: sorted(path for path in (cache / "s3" / "bucket").iterdir() if 
 """
 
 
-def in_a_process(tmp_path: Path, code: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-W", "error::UserWarning", "-c", HEAD + code, str(tmp_path)], capture_output=True, text=True,
-        check=False, cwd=Path(__file__).parents[1], timeout=200,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr[-3000:]
-    return done.stdout
-
-
 @pytest.mark.parametrize(
     "source",
     [
@@ -55,7 +45,8 @@ def in_a_process(tmp_path: Path, code: str) -> str:
 def test_shards_are_those_of_local_files(tmp_path: Path, source: str) -> None:
     out = in_a_process(
         tmp_path,
-        f"""
+        HEAD
+        + f"""
 def source(where):
     return {source}
 
@@ -86,7 +77,8 @@ print("alike")
 def test_several_processes_and_one_that_is_killed(tmp_path: Path) -> None:
     out = in_a_process(
         tmp_path,
-        """
+        HEAD
+        + """
 child = "import os, sys; from lightning_gpuaug import TFRecord; "
 check = "TFRecord('s3://bucket/some/{0..1}.tfrecord', index_dir=sys.argv[1]).check()"
 dies = "os.link = lambda *args: os.kill(os.getpid(), 9); "
@@ -107,7 +99,8 @@ print("whole")
 def test_what_cannot_be_had_is_named_by_its_address(tmp_path: Path) -> None:
     out = in_a_process(
         tmp_path,
-        """
+        HEAD
+        + """
 objects["bucket/some/cut.tfrecord"] = objects["bucket/some/0.tfrecord"][:-9]
 with s3_server(objects):
     for name in ("none.tfrecord", "cut.tfrecord"):

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import TYPE_CHECKING
 
-from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, UsageError, message_to_user_behind, run_command
+from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, UsageError, run_command
 
 if TYPE_CHECKING:
     from lightning_gpuaug.cli.data_config import DataParser
@@ -81,8 +81,9 @@ def _parser() -> DataParser:
 
 def _audit(args: list[str]) -> tuple[list[Coverage], bool]:
     """The rows, and whether they are wanted as JSON."""
+    from lightning_gpuaug.cli.data_config import made_data
     from lightning_gpuaug.cli.progress import progress_bar
-    from lightning_gpuaug.data import STAGES, ImageDataModule
+    from lightning_gpuaug.data import STAGES
 
     parser = _parser()
     config = parser.parse_args(args)
@@ -97,17 +98,7 @@ def _audit(args: list[str]) -> tuple[list[Coverage], bool]:
     stages = [stage for stage in STAGES if arguments.get(stage) is not None]
     if not stages:
         raise UsageError("no data: give --data.train a folder of class folders, or --config a file that does")
-    try:
-        data = parser.instantiate_classes(config).data
-    except Exception as error:
-        message = message_to_user_behind(error)
-        if message is None:
-            raise
-        raise UsageError(str(message)) from error
-    assert isinstance(data, ImageDataModule)
-    seed = config.get("seed_everything")
-    if data.seed is None and isinstance(seed, int) and not isinstance(seed, bool):
-        data.seed = seed
+    data = made_data(parser, config)
     count = len(worlds or DEFAULT_WORLDS)
     total = len(stages) * count + ("train" in stages) * count * (count - 1) // 2
     with progress_bar("audit", total, "walks") as advance:

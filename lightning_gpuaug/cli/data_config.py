@@ -72,6 +72,15 @@ def training_data(parser: DataParser, config: Namespace) -> ImageDataModule:
     for name, value in overwritten.items():
         if name in arguments:  # a subclass may not have it
             arguments[name] = value
+    return made_data(parser, config)
+
+
+def made_data(parser: DataParser, config: Namespace) -> ImageDataModule:
+    """The data module of a parsed configuration, which has the run's seed where it has none of its own.
+
+    Raises:
+        UsageError: it is another kind of data module, or its arguments are wrong.
+    """
     try:
         data = parser.instantiate_classes(config).data
     except Exception as error:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-import fcntl
 import hashlib
 import json
 import logging
@@ -21,6 +20,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuaug.sources.labels import LabelColumn, LabelType
+from lightning_gpuaug.sources.locks import locked
 from lightning_gpuaug.sources.names import NameList, pack
 from lightning_gpuaug.sources.shards import refuse_foreign
 
@@ -142,14 +142,7 @@ def _cached_or_built(file: DataFile, indexer: Indexer, options: Sequence[str], f
     cache = os.path.join(folder, f"{os.path.basename(path)[:80]}-{name}.npz")
     if (found := _load(cache, stamp)) is not None:
         return dataclasses.replace(found, state=state)
-    try:
-        os.makedirs(folder, exist_ok=True)
-        lock = open(f"{cache}.lock", "w")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise OSError(f"the index of {file.name} cannot be kept in {folder}: {error}; give another index_dir") from None
-    with lock:
-        with contextlib.suppress(OSError):  # a file system without locks: several may build, the result is the same
-            fcntl.flock(lock, fcntl.LOCK_EX)
+    with locked(cache, f"the index of {file.name}"):  # should several build it, the result is the same
         if (found := _load(cache, stamp)) is not None:
             return dataclasses.replace(found, state=state)
         _log.info("indexing %s", file.name)

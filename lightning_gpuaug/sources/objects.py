@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import glob
 import hashlib
 import json
@@ -19,6 +18,7 @@ from contextlib import contextmanager
 import numpy as np
 import numpy.typing as npt
 
+from lightning_gpuaug.sources.locks import locked
 from lightning_gpuaug.sources.names import S3
 from lightning_gpuaug.sources.remote import is_remote
 
@@ -46,7 +46,8 @@ def local_copies(files: Sequence[str], folder: str) -> tuple[str, ...]:
         RuntimeError: DALI is not installed.
     """
     copies = tuple(copy_of(file, folder) if is_remote(file) else file for file in files)
-    absent = [(file, copy) for file, copy in zip(files, copies, strict=True) if file != copy and not _exists(copy)]
+    pairs = zip(files, copies, strict=True)
+    absent = [(file, copy) for file, copy in pairs if file != copy and not os.path.isfile(copy)]
     if absent:
         with _ONE_AT_A_TIME:
             progress = _Progress(len(absent), folder)
@@ -65,22 +66,10 @@ def copy_of(address: str, folder: str) -> str:
     return os.path.join(folder, "s3", bucket, f"{os.path.basename(key)[-40:]}-{known}")
 
 
-def _exists(copy: str) -> bool:
-    return os.path.isfile(copy)
-
-
 def _fetch(address: str, copy: str, progress: _Progress) -> None:
     """Make the copy, or wait for another process to have made it."""
-    bucket = os.path.dirname(copy)
-    try:
-        os.makedirs(bucket, exist_ok=True)
-        lock = open(f"{copy}.lock", "a")  # noqa: SIM115 - closed below
-    except OSError as error:
-        raise OSError(f"{address} cannot be kept in {bucket}: {error}; give another index_dir") from None
-    with lock:
-        with contextlib.suppress(OSError):  # a file system without locks: several fetch, the first copy stays
-            fcntl.flock(lock, fcntl.LOCK_EX)
-        if not _exists(copy):
+    with locked(copy, address):  # should several fetch it, the first copy stays
+        if not os.path.isfile(copy):
             with progress.fetching(address):
                 content = _read(address)
                 _keep(content, address, copy)
