@@ -26,6 +26,7 @@ from lightning_gpuaug.pipeline import Decoding, release_memory, require_dali
 from lightning_gpuaug.plan import Plan
 from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
 from lightning_gpuaug.sources import Source, as_source
+from lightning_gpuaug.steps_ahead import LimitStepsAhead
 
 Stage = Literal["train", "val", "test", "predict"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -239,10 +240,12 @@ class ImageDataModule(pl.LightningDataModule):
             self._forget_training()
             self._fitting = trainer
             callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
-            callbacks[:] = [c for c in callbacks if not isinstance(c, resume.ContinueEpoch | AnnounceBackward)]
+            ours = resume.ContinueEpoch | AnnounceBackward | LimitStepsAhead
+            callbacks[:] = [c for c in callbacks if not isinstance(c, ours)]
             callbacks += [
                 resume.ContinueEpoch(self._resumed_place),
                 AnnounceBackward(lambda: self._loaders.get("train")),
+                LimitStepsAhead(),
             ]
             if "val" not in self._given and type(self).val_dataloader is ImageDataModule.val_dataloader:
                 # How Lightning tells that there is no validation; it would warn of an empty loader.

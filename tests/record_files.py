@@ -217,8 +217,10 @@ def write_lmdb(path: Path, entries: dict[bytes, bytes], per_leaf: int = 3) -> Pa
         counts["leaf"] += 1
     while len(level) > 1:
         above = []
-        for begin in range(0, len(level), per_leaf):
-            group = level[begin : begin + per_leaf]
+        # Evenly, and more than two each: a branch of a single page is what LMDB's library stops the process for.
+        branches = -(-len(level) // max(3, per_leaf))
+        for k in range(branches):
+            group = level[len(level) * k // branches : len(level) * (k + 1) // branches]
             nodes = []
             for i, (key, child) in enumerate(group):
                 key = b"" if i == 0 else key  # a branch's first key is left out

@@ -314,6 +314,41 @@ def test_compiling_changes_no_name_and_compiles_each_network_once(monkeypatch: p
     assert model.state_dict().keys() == classifier(ema_decay=0.5).state_dict().keys()
 
 
+@pytest.mark.parametrize(
+    ("compile", "mode"), [(True, None), ("default", "default"), ("reduce-overhead", "reduce-overhead")]
+)
+def test_the_mode_is_that_of_torch_compile(monkeypatch: pytest.MonkeyPatch, compile: Any, mode: str | None) -> None:
+    given: list[Any] = []
+    monkeypatch.setattr(torch, "compile", lambda call, *args, **options: (given.append(options["mode"]), call)[1])
+    trainer(max_epochs=1).fit(classifier(compile=compile), batches([4]))
+    assert given == [mode]
+
+
+def test_what_a_cuda_graph_overwrites_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
+    returned = torch.empty(2, CLASSES)  # of every call, as by a graph
+    monkeypatch.setattr(torch, "compile", lambda call, *args, **options: lambda x: returned.copy_(call(x).detach()))
+    model = classifier(compile="reduce-overhead").eval()
+    model.configure_model()
+    images, _ = samples(2)
+    logits = model(images)
+    kept = logits.clone()
+    model(images * 2)
+    assert torch.equal(logits, kept)
+    assert not torch.equal(returned, kept)
+
+
+def test_a_mode_that_torch_does_not_know_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"compile must be true, false or one of default, .*, got 'fast'"):
+        classifier(compile="fast")
+
+
+def test_cuda_graphs_refuse_to_accumulate_gradients(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch, "compile", lambda call, *args, **options: call)
+    with pytest.raises(ValueError, match=r"compile='reduce-overhead' .* accumulate_grad_batches must be 1, got 2"):
+        trainer(max_epochs=1, accumulate_grad_batches=2).fit(classifier(compile="reduce-overhead"), batches([4, 4]))
+    trainer(max_epochs=1, accumulate_grad_batches=2).fit(classifier(compile="default"), batches([4, 4]))
+
+
 # Averaging
 
 

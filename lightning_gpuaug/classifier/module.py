@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 import lightning.pytorch as pl
 import timm
@@ -19,6 +19,11 @@ from lightning_gpuaug.classifier.metrics import EvaluationMetrics, Task
 from lightning_gpuaug.classifier.names import require_known_model, require_known_optimizer, require_plain
 from lightning_gpuaug.classifier.schedule import Schedule, ScheduleName, run_length
 
+CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
+"""Modes of `torch.compile`."""
+
+_WITH_GRAPHS = ("reduce-overhead", "max-autotune")
+"""Modes that replay CUDA graphs."""
 _AUTOCAST_INPUTS = (torch.float32, torch.float16, torch.bfloat16)
 
 
@@ -45,7 +50,10 @@ class Classifier(pl.LightningModule):
         label_smoothing: share of the target spread evenly over the classes, in [0, 1); training only. For
             "multilabel" it moves each 0/1 target towards 1/2.
         channels_last: keep the network's 4-D weights in channels_last memory, the fast one on tensor cores.
-        compile: run the network through `torch.compile`. Names in checkpoints are the same either way.
+        compile: run the network through `torch.compile`; a string is its mode. Names in checkpoints are the same either
+            way. "reduce-overhead" and "max-autotune" replay CUDA graphs, so that the host has next to nothing to
+            launch: the way to train a small network fast. They need memory for the graphs, and no
+            `accumulate_grad_batches`.
         optimizer: name from `timm.optim.list_optimizers()`; note that timm's "sgd" is Nesterov's and "momentum" is
             the plain one. Biases, norms and what the model names get no weight decay.
         lr: peak learning rate, > 0.
@@ -80,7 +88,7 @@ class Classifier(pl.LightningModule):
         task: Task = "multiclass",
         label_smoothing: float = 0.0,
         channels_last: bool = True,
-        compile: bool = False,
+        compile: bool | CompileMode = False,
         optimizer: str = "sgd",
         lr: float = 0.1,
         weight_decay: float = 1e-4,
@@ -125,6 +133,10 @@ class Classifier(pl.LightningModule):
                 "target_threshold must be in [0, 1) and is for loss='binary_cross_entropy', "
                 f"got {target_threshold!r} for loss={loss!r}"
             )
+        if compile not in (True, False, *get_args(CompileMode)):
+            raise ValueError(
+                f"compile must be true, false or one of {', '.join(get_args(CompileMode))}, got {compile!r}"
+            )
         require_known_model(model)
         require_known_optimizer(optimizer)
         require_plain("model_args", model_args)
@@ -152,15 +164,18 @@ class Classifier(pl.LightningModule):
     def forward(self, images: Tensor) -> Tensor:
         """Logits (N, num_classes) of float images (N, C, H, W); in eval mode those of `evaluation_network`."""
         network = self.network if self.training else self.evaluation_network
-        return network(images)  # type: ignore[no-any-return]
+        logits: Tensor = network(images)
+        # What a CUDA graph returns is overwritten when it runs again; metrics and callers may keep it until then.
+        return logits.clone() if self.hparams["compile"] in _WITH_GRAPHS else logits
 
     def configure_model(self) -> None:
         """Compile the networks, once. In place, so that no name in a checkpoint changes."""
-        if self.hparams["compile"] and not self._compiled:
+        mode = self.hparams["compile"]
+        if mode and not self._compiled:
             self._compiled = True
             for network in (self.network, self.ema_network):
                 if network is not None:
-                    network.compile()
+                    network.compile(mode=None if mode is True else mode)
 
     def configure_optimizers(self) -> OptimizerLRScheduler:
         """Configure timm's optimizer and, unless there is none, its scheduler stepped after each optimizer step."""
@@ -205,6 +220,15 @@ class Classifier(pl.LightningModule):
                     f"the schedule of the checkpoint is kept: it ends at step {restored}, "
                     f"although this run would end it at step {self._planned_steps}"
                 )
+
+    def on_train_epoch_start(self) -> None:
+        """Refuse what CUDA graphs cannot do; here, for a callback may change it with the epoch."""
+        batches, mode = self.trainer.accumulate_grad_batches, self.hparams["compile"]
+        if mode in _WITH_GRAPHS and batches != 1:
+            raise ValueError(
+                f"compile={mode!r} replays CUDA graphs, which write each batch's gradients over those of the batch "
+                f'before: accumulate_grad_batches must be 1, got {batches}; or compile with "default"'
+            )
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """Step, then average. Here and not in a batch hook: it runs once per optimizer step, before any checkpoint."""

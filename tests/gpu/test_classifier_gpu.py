@@ -74,3 +74,32 @@ def test_no_step_synchronises_under_bf16_mixed(optimizer: str) -> None:
         hits = [(model(images).argmax(1) == targets).sum().item() for images, targets in data]
     assert metrics["val/top1"].item() == pytest.approx(sum(hits) / 53, abs=2.01 / 53)  # kernels may differ by a tie
     assert metrics["lr"].item() == pytest.approx(0.01 * 0.5 * (1 + torch.tensor(torch.pi * 7 / 8).cos().item()))
+
+
+# torch 2.11 meets its own deprecated decorator on Python 3.12 and later, while it imports inductor.
+@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
+# torch's own first capture, which makes the graphs' memory pool.
+@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+def test_cuda_graphs_train_and_predict_as_launches_do() -> None:
+    """The same weights, averages, metrics and predictions, though a graph overwrites what it returned before."""
+    data = Batches([16] * 6)
+    found = []
+    for mode in ("default", "reduce-overhead"):
+        torch.manual_seed(0)
+        model = Classifier("test_resnet", num_classes=10, compile=mode, ema_decay=0.9, lr=0.01)  # type: ignore[arg-type]
+        trainer = pl.Trainer(
+            accelerator="gpu", devices=1, max_epochs=2, precision="bf16-mixed", logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
+        )  # fmt: skip
+        trainer.fit(model, data, data)
+        metrics = {name: value.item() for name, value in trainer.callback_metrics.items()}
+        predicted = trainer.predict(model, data)
+        assert predicted is not None
+        found.append((dict(model.state_dict()), metrics, torch.cat([p["probability"] for p in predicted])))
+        torch.compiler.reset()
+    (weights, metrics, probability), (graph_weights, graph_metrics, graph_probability) = found
+    torch.testing.assert_close(graph_weights, weights, rtol=2e-2, atol=2e-3)
+    assert graph_metrics == pytest.approx(metrics, rel=2e-2, abs=2e-2)
+    torch.testing.assert_close(graph_probability, probability, rtol=2e-2, atol=2e-3)
+    assert len(set(graph_probability.tolist())) > 16  # not the last batch's, again and again
