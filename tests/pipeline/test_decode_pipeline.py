@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from lightning_gpuaug import EvalRecipe, TrainRecipe
 from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Request
@@ -40,6 +42,34 @@ def test_encoded_images_are_cut_out_of_their_buffer(tmp_path: Path, gap: int) ->
     pipe = pipeline("bytes")
     assert torch.equal(decoded(pipe, Encoded(data, start, length)), expected)
     assert torch.equal(decoded(pipe, Encoded(data, start, length).row(2), WHOLE[:1]), expected[2:])
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "BMP", "WEBP", "TIFF", "JPEG2000", "PPM"])
+def test_an_image_in_memory_is_what_it_is_in_a_file(tmp_path: Path, kind: str) -> None:
+    """To its last byte: what lies behind it in the buffer does not make up for bytes that are missing."""
+    file = io.BytesIO()
+    noise = np.random.default_rng(0).integers(0, 256, (12, 10, 3), dtype=np.uint8)
+    Image.fromarray(noise).save(file, kind)
+    data = torch.frombuffer(bytearray(file.getvalue() + bytes(16)), dtype=torch.uint8)
+    for missing in range(9):
+        length = len(file.getvalue()) - missing
+        (tmp_path / "image").write_bytes(file.getvalue()[:length])
+        in_a_file, in_memory = (
+            decoded_or_refused(feed, images)
+            for feed, images in (
+                ("paths", fixed_paths([str(tmp_path / "image")])),
+                ("bytes", Encoded(data, np.array([0]), np.array([length]))),
+            )
+        )
+        assert in_a_file == in_memory, f"without the last {missing} bytes"
+        assert missing or in_a_file != "refused"
+
+
+def decoded_or_refused(feed: str, images: object) -> object:
+    try:
+        return decoded(pipeline(feed), images, WHOLE[:1]).tolist()
+    except DecodeError:
+        return "refused"
 
 
 def test_an_image_without_bytes_fails_its_batch() -> None:
