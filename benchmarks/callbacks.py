@@ -9,8 +9,9 @@ A machine is now faster, now slower, by more than what is asked for. So the call
 again every 100 steps, and each step is compared with the one 100 before; the first 50 of them, in which caches get used
 to the change, do not count. How far the first row is from 0 is what to think of the others. The log in the midst of the
 other 50, to a logger that drops it, is told by itself, and its share of a step is part of the cost. (What a callback
-does in a thread of its own goes on all the time, and is not seen.) Peers are Lightning's `ThroughputMonitor`, which
-waits for the device at every step, and on a GPU `DeviceStatsMonitor`.
+does in a thread of its own goes on all the time, and is not seen.) "hooks alone" is what a step calls, Lightning's part
+of it included, called again and again: less than in a fit, where caches are cold, but the same in every run. Peers are
+Lightning's `ThroughputMonitor`, which waits for the device at every step, and on a GPU `DeviceStatsMonitor`.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ import lightning.pytorch as pl
 import numpy as np
 import torch
 from lightning.pytorch.loggers.logger import DummyLogger
+from lightning.pytorch.trainer import call
 
 import lightning_gpuaug as gpuaug
 from benchmarks.report import publish
@@ -90,16 +92,71 @@ class Turns(pl.Callback):
         trainer.callbacks = [*trainer.callbacks[:-1], *self._callbacks, self]  # type: ignore[attr-defined]
 
 
-def microseconds(callbacks: list[pl.Callback], turns: int, device: torch.device) -> tuple[float, float, float]:
-    """Of a fit: a step without these callbacks, what they add to it, logs included, and what to one that logs."""
-    stopwatch, steps = Turns(), TURN * (2 * turns + 3)
+class HooksAlone(pl.Callback):
+    """Before the last step, calls all that the loop calls for a step, with the callbacks before it and without them.
+
+    Attributes:
+        microseconds: the difference, a step.
+    """
+
+    BLOCKS, CALLS = 20, 100
+
+    def on_train_batch_end(self, trainer: pl.Trainer, module: Any, outputs: Any, batch: Any, batch_idx: int) -> None:
+        if trainer.global_step < trainer.max_steps - 1:
+            return
+        those = [callback for callback in trainer.callbacks if callback is not self]  # type: ignore[attr-defined]
+        kept = trainer.callbacks  # type: ignore[attr-defined]
+        taken: dict[bool, list[float]] = {False: [], True: []}
+        try:
+            for _, present in itertools.product(range(self.BLOCKS), taken):
+                trainer.callbacks = those if present else []  # type: ignore[attr-defined]
+                begin = time.perf_counter()
+                for _ in range(self.CALLS):
+                    self._step(trainer, module, outputs, batch, watched=present)
+                taken[present].append((time.perf_counter() - begin) / self.CALLS * 1e6)
+        finally:
+            trainer.callbacks = kept  # type: ignore[attr-defined]
+        self.microseconds = statistics.median(taken[True]) - statistics.median(taken[False])
+
+    @staticmethod
+    def _step(trainer: Any, module: Any, outputs: Any, batch: Any, watched: bool) -> None:
+        loop = trainer.fit_loop.epoch_loop
+        if watched:  # what `watch_fetches` stands in for
+            loop._on_before_fetch()
+            loop._on_after_fetch()
+        else:
+            type(loop)._on_before_fetch(loop)
+            type(loop)._on_after_fetch(loop)
+        call._call_callback_hooks(trainer, "on_train_batch_start", batch, 0)
+        call._call_callback_hooks(trainer, "on_before_zero_grad", None)
+        call._call_callback_hooks(trainer, "on_before_backward", None)
+        call._call_callback_hooks(trainer, "on_after_backward")
+        call._call_callback_hooks(trainer, "on_before_optimizer_step", None)
+        call._call_callback_hooks(trainer, "on_train_batch_end", outputs, batch, 0)
+
+
+def alone(callbacks: list[pl.Callback], device: torch.device) -> float:
+    """What callbacks add to the calls of a step, µs."""
+    hooks = HooksAlone()
+    fit([*callbacks, hooks], 50, device)
+    return hooks.microseconds
+
+
+def fit(callbacks: list[pl.Callback], steps: int, device: torch.device) -> None:
+    """Train for a number of steps."""
     trainer = pl.Trainer(
         max_steps=steps, accelerator="gpu" if device.type == "cuda" else "cpu", devices=1,
-        logger=DummyLogger(), callbacks=[*callbacks, stopwatch], enable_checkpointing=False,
+        logger=DummyLogger(), callbacks=callbacks, enable_checkpointing=False,
         enable_progress_bar=False, enable_model_summary=False, log_every_n_steps=LOG_EVERY, max_epochs=-1,
     )  # fmt: skip
     batch = (torch.ones(8, 4, device=device), torch.ones(8, device=device))
     trainer.fit(Tiny(), train_dataloaders=Repeated(batch, steps + 1))
+
+
+def microseconds(callbacks: list[pl.Callback], turns: int, device: torch.device) -> tuple[float, float, float]:
+    """Of a fit: a step without these callbacks, what they add to it, logs included, and what to one that logs."""
+    stopwatch, steps = Turns(), TURN * (2 * turns + 3)
+    fit([*callbacks, stopwatch], steps, device)
     begin = LOG_EVERY // 2 + 2 * TURN - 1  # of the second turn without them
     times = np.diff(stopwatch.ends)[begin : begin + TURN * 2 * turns].reshape(turns, 2, TURN)[..., LOG_EVERY:] * 1e6
     without = times[:, 0]
@@ -113,6 +170,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--turns", type=int, default=20, help=f"of {TURN} steps with and {TURN} without, a fit")
     parser.add_argument("--rounds", type=int, default=5, help="fits of each kind")
+    parser.add_argument("--only", nargs="+", help="callbacks whose names hold one of these")
     parser.add_argument("--json", help="write the table here")
     args = parser.parse_args()
     warnings.filterwarnings("ignore")
@@ -129,18 +187,27 @@ def main() -> None:
         kinds["DeviceStatsMonitor (Lightning)"] = lambda: [pl.callbacks.DeviceStatsMonitor()]
         kinds["GpuUtilization"] = lambda: [gpuaug.GpuUtilization()]
         kinds["InputDoctor, between check-ups"] = lambda: [gpuaug.InputDoctor(10**6)]
-    found: dict[str, list[tuple[float, float, float]]] = {name: [] for name in kinds}
+    if args.only:
+        kinds = {name: make for name, make in kinds.items() if any(part in name for part in args.only)}
+    found: dict[str, list[tuple[float, ...]]] = {name: [] for name in kinds}
     for _ in range(args.rounds):
         for name, make in kinds.items():
             with contextlib.redirect_stderr(io.StringIO()):
-                found[name].append(microseconds(make(), args.turns, device))
+                found[name].append((*microseconds(make(), args.turns, device), alone(make(), device)))
     rows = []
     for name, fits in found.items():
-        step, cost, log = (statistics.median(column) for column in zip(*fits, strict=True))
-        rows.append([name, step, cost, f"{cost / STEP_MS / 10:.2f} %", log])
+        step, cost, log, calls = (statistics.median(column) for column in zip(*fits, strict=True))
+        rows.append([name, step, cost, f"{cost / STEP_MS / 10:.2f} %", log, calls])
     publish(
         f"Callbacks, microseconds of the host a step, {device.type}",
-        ["callback", "step without µs", "cost µs", f"of a {STEP_MS:g} ms step", "a step with a log µs"],
+        [
+            "callback",
+            "step without µs",
+            "cost µs",
+            f"of a {STEP_MS:g} ms step",
+            "a step with a log µs",
+            "hooks alone µs",
+        ],
         rows,
         args.json,
     )
