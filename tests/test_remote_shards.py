@@ -74,6 +74,40 @@ print("alike")
     assert out == "alike\n"
 
 
+def test_a_run_goes_on_to_the_bit_where_nothing_was_fetched_before(tmp_path: Path) -> None:
+    """As on another machine: from the same shards, fetched again."""
+    out = in_a_process(
+        tmp_path,
+        HEAD
+        + """
+def module(where, cache):
+    source = TFRecord(where + "{0..1}.tfrecord", index_dir=folder / cache)
+    return ImageDataModule(train=source, batch_size=2, image_size=8, num_threads=1, seed=3).setup_for("cpu")
+
+with s3_server(objects):
+    whole = module(str(data) + "/", "a")
+    expected = [*whole.train_dataloader(), *whole.train_dataloader()]
+    whole.teardown("fit")
+    first = module("s3://bucket/some/", "b")
+    batches = iter(first.train_dataloader())
+    for _ in range(2):
+        next(batches)
+    state = first.state_dict()
+    first.teardown("fit")
+    second = module("s3://bucket/some/", "c")
+    second.load_state_dict(state)
+    rest = [*second.train_dataloader(), *second.train_dataloader()]
+    second.teardown("fit")
+    assert len(rest) == len(expected) - 2
+    for (images, labels), (wanted, targets) in zip(rest, expected[2:], strict=True):
+        assert labels.tolist() == targets.tolist()
+        assert torch.equal(images, wanted)
+print("alike")
+""",
+    )
+    assert out == "alike\n"
+
+
 def test_several_processes_and_one_that_is_killed(tmp_path: Path) -> None:
     out = in_a_process(
         tmp_path,
