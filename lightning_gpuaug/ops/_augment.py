@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 
-from lightning_gpuaug.ops._checks import check_augment
+from lightning_gpuaug.ops._arguments import check_tensor, check_whole
+from lightning_gpuaug.ops._checks import (
+    channel_constants,
+    check_augment_images,
+    check_chains,
+    check_output,
+    check_params,
+)
 from lightning_gpuaug.ops.record import (
     CHAIN_END,
+    LONGEST_SIDE,
     MAX_BLUR_KERNEL,
     MAX_CHAINS,
     PARAMETERS,
@@ -35,7 +43,8 @@ def augment(
     Every uint8 stage is the same bit for bit on CPU, CUDA and in the plain-torch fallback.
 
     Args:
-        x: images, uint8, shape (N, H, W, 3), on any device; sides of at most 32767. Any strides and storage offset.
+        x: images, uint8, shape (N, H, W, 3), on any device; sides of at most 32767. Any strides and storage offset;
+            N, H and W may be 0.
         params: the records, int32, shape (N, 64), as `lightning_gpuaug.augment.sample_params` makes them
             (`lightning_gpuaug.ops.record` documents the layout). On a GPU they are used as they are: nothing about the
             launch depends on them, a CUDA graph replays with the records its tensor then holds, and a record that makes
@@ -57,23 +66,27 @@ def augment(
         ValueError: an argument has a wrong type, shape, dtype, device or value; or records on the CPU do (see
             `check_records`).
     """
-    mean, std = channel_constants(mean, std)
+    mean, std = channel_constants("augment", mean, std)
     if not torch.compiler.is_compiling():  # then the fake checks the tensors, and the kernel mean and std
-        if isinstance(params, torch.Tensor) and params.device.type == "cpu" and params.shape[1:] == (WORDS,):
-            if isinstance(x, torch.Tensor) and x.ndim == 4:
-                check_records(params, x.shape[1], x.shape[2], chains)
-            if isinstance(x, torch.Tensor) and x.device.type != "cpu":
-                params = params.to(x.device, non_blocking=True)
-        check_augment(x, params, mean, std, dtype, chains)
+        check_augment_images("augment", x)
+        check_chains("augment", chains)
+        params = records_for("augment", params, x.shape[0], x.device, x.shape[1], x.shape[2], chains)
+        check_output("augment", dtype, channels_last)
     result: torch.Tensor = torch.ops.lightning_gpuaug.augment(x, params, mean, std, dtype, channels_last, chains)
     return result
 
 
-def channel_constants(
-    mean: Sequence[float] | None, std: Sequence[float] | None
-) -> tuple[tuple[float, ...], tuple[float, ...]]:
-    """Mean and standard deviation with their defaults."""
-    return (0.0, 0.0, 0.0) if mean is None else tuple(mean), (1.0, 1.0, 1.0) if std is None else tuple(std)
+def records_for(
+    op: str, params: torch.Tensor, samples: int, device: torch.device, height: int, width: int, chains: int
+) -> torch.Tensor:
+    """Records on the device of the images: those on the CPU are checked, and copied (asynchronously, if pinned)."""
+    check_params(op, params, samples)
+    if params.device.type == "cpu":
+        check_contents(op, params, height, width, chains)
+        return params.to(device, non_blocking=True)
+    if params.device != device:
+        raise ValueError(f"{op}: params must be on the device of the images ({device}) or the CPU, got {params.device}")
+    return params
 
 
 def check_records(params: torch.Tensor, height: int, width: int, chains: int = 1) -> None:
@@ -81,26 +94,48 @@ def check_records(params: torch.Tensor, height: int, width: int, chains: int = 1
 
     Args:
         params: the records, int32, shape (N, 64), on the CPU.
-        height: of the images.
-        width: of the images.
+        height: of the result, 0 or more.
+        width: of the result, 0 or more.
         chains: as for `augment`.
 
     Raises:
-        ValueError: the version is another, an opcode is unknown, a program leaves its record, a number is not finite, a
-            rectangle leaves the image, a partner leaves the batch, a share leaves 0..1, or there are more programs or
-            AugMix chains than `chains` allows. The message names the sample.
+        ValueError: an argument has a wrong type, shape, dtype, device or value; or the version is another, an opcode is
+            unknown, a program leaves its record, a number is not finite, a rectangle leaves the image, a partner leaves
+            the batch, a share leaves 0..1, or there are more programs or AugMix chains than `chains` allows. The
+            message names the sample. (Crop windows are checked where the source images are known: in `augment_list`
+            and `augment_packed`.)
     """
-    if params.dtype != torch.int32:
-        raise ValueError(f"augment: params must be torch.int32, got {params.dtype}")
-    n = params.shape[0]
-    words = params.contiguous()
-    numbers = words.view(torch.float32)
+    op = "check_records"
+    check_tensor(op, "params", params)
+    check_params(op, params, params.shape[0] if params.ndim else 0)
+    if params.device.type != "cpu":
+        raise ValueError(f"{op}: params must be on the CPU, got {params.device}")
+    check_whole(op, "height", height, 0, LONGEST_SIDE)
+    check_whole(op, "width", width, 0, LONGEST_SIDE)
+    check_chains(op, chains)
+    check_contents(op, params, height, width, chains)
+
+
+Require = Callable[[torch.Tensor, str, str, torch.Tensor], None]
+
+
+def requirement(op: str) -> Require:
+    """A check of a field of records: good where, its name, "must …", its values."""
 
     def require(good: torch.Tensor, field: str, rule: str, values: torch.Tensor) -> None:
         if not bool(good.all()):
             i = int((~good).nonzero()[0, 0])
-            raise ValueError(f"augment: {field} of sample {i} must {rule}, got {values[i].tolist()}")
+            raise ValueError(f"{op}: {field} of sample {i} must {rule}, got {values[i].tolist()}")
 
+    return require
+
+
+def check_contents(op: str, params: torch.Tensor, height: int, width: int, chains: int) -> None:
+    """Check what records on the CPU say, but for their crop windows."""
+    n = params.shape[0]
+    words = params.contiguous()
+    numbers = words.view(torch.float32)
+    require = requirement(op)
     version = words[:, Word.VERSION]
     require(version == VERSION, "record version", f"be {VERSION}", version)
     flags = words[:, Word.FLAGS]
@@ -130,8 +165,7 @@ def check_records(params: torch.Tensor, height: int, width: int, chains: int = 1
     _check_programs(words, numbers, chains, require)
 
 
-def _check_programs(words: torch.Tensor, numbers: torch.Tensor, chains: int, require: object) -> None:
-    assert callable(require)
+def _check_programs(words: torch.Tensor, numbers: torch.Tensor, chains: int, require: Require) -> None:
     sizes = torch.tensor(PARAMETERS, dtype=torch.int32)
     left = torch.zeros(words.shape[0], dtype=torch.int32)  # parameters still to come
     for at in range(Word.PROGRAM, WORDS):
