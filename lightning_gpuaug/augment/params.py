@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_gpuaug.augment.auto import auto_program
-from lightning_gpuaug.augment.distributions import DrawAt, Floats, Ints, beta, normal
+from lightning_gpuaug.augment.distributions import DrawAt, Floats, Ints, beta, each, normal
 from lightning_gpuaug.augment.draw import draw, uniforms
 from lightning_gpuaug.augment.policies import OP_WORDS
 from lightning_gpuaug.augment.slots import Slot
@@ -224,7 +224,7 @@ def _erase(erasing: RandomErasing, records: NDArray[np.int32], numbers: NDArray[
             return
         tries = draw_at(waiting, np.array([Slot.ERASE_ATTEMPT + attempt]))[:, 0]
         area = height * width * (low + (high - low) * tries[:, 0])
-        ratio = np.exp(narrow + (wide - narrow) * tries[:, 1])
+        ratio = each(math.exp, narrow + (wide - narrow) * tries[:, 1])
         h, w = np.rint(np.sqrt(area * ratio)).astype(np.int64), np.rint(np.sqrt(area / ratio)).astype(np.int64)
         fits = (h < height) & (w < width)
         rows = waiting[fits]

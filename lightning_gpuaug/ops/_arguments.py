@@ -96,6 +96,8 @@ def check_device(op: str, name: str, value: torch.Tensor, other_name: str, other
 
 def three_numbers(op: str, name: str, values: object) -> tuple[float, ...]:
     """Numbers of the channels, of a sequence, an array or a tensor; how many there are is left to be checked."""
+    if type(values) is tuple and all([type(v) is float for v in values]):
+        return values  # as a recipe has them, in a loop over batches
     given = listed(values)
     if given is None or not all(map(_is_real, given)):
         raise ValueError(f"{op}: {name} must be three numbers, one a channel, got {shown(values)}")

@@ -20,6 +20,7 @@ from lightning_gpuaug.ops.record import (
     MAX_BLUR_KERNEL,
     MAX_CHAINS,
     PARAMETERS,
+    PROGRAM_WORDS,
     VERSION,
     WORDS,
     Flag,
@@ -162,29 +163,42 @@ def check_contents(op: str, params: torch.Tensor, height: int, width: int, chain
     ):
         part = numbers[:, at : at + length]
         require(part.isfinite().all(1), name, "be finite", part)
-    _check_programs(words, numbers, chains, require)
+    _check_programs(words, chains, require)
 
 
-def _check_programs(words: torch.Tensor, numbers: torch.Tensor, chains: int, require: Require) -> None:
-    sizes = torch.tensor(PARAMETERS, dtype=torch.int32)
-    left = torch.zeros(words.shape[0], dtype=torch.int32)  # parameters still to come
-    for at in range(Word.PROGRAM, WORDS):
-        opcode = words[:, at] & 0xFF
-        is_head = (left == 0) & (words[:, at] != 0)
-        known = ((opcode > 0) | (words[:, at] == CHAIN_END << 16)) & (opcode < len(PARAMETERS))
-        require(known | ~is_head, "opcode", f"be 1..{len(PARAMETERS) - 1}", opcode)
-        size = torch.where(is_head, sizes[opcode.clamp(max=len(PARAMETERS) - 1).long()], 0)
-        require(size < WORDS - at, "program", "end within its record", words[:, Word.PROGRAM :])
-        if chains == 0:
-            require(~is_head, "program", "be empty (chains=0)", words[:, Word.PROGRAM :])
-        if bool((is_head & (opcode == Opcode.POSTERIZE)).any()):
-            bits = words[:, at + 1]
-            other = ~is_head | (opcode != Opcode.POSTERIZE)
-            require((bits >= 0) & (bits <= 8) | other, "posterize", "keep 0..8 bits", bits)
-        if bool((is_head & (opcode == Opcode.BLUR)).any()):
-            kernel, sigma = words[:, at + 2], numbers[:, at + 1]
-            other = ~is_head | (opcode != Opcode.BLUR)
-            odd = (kernel % 2 == 1) & (kernel >= 1) & (kernel <= MAX_BLUR_KERNEL)
-            require(odd | other, "blur kernel", f"be odd and at most {MAX_BLUR_KERNEL}", kernel)
-            require((sigma > 0) | other, "blur sigma", "be above 0", sigma)
-        left = torch.where(is_head, size, (left - 1).clamp(min=0))
+def _check_programs(words: torch.Tensor, chains: int, require: Require) -> None:
+    """Check every op of every program at once: only where an op begins depends on the one before."""
+    program = words[:, Word.PROGRAM :]
+    opcode = program & 0xFF
+    sizes = torch.tensor(PARAMETERS, dtype=torch.int32)[opcode.clamp(max=len(PARAMETERS) - 1).long()]
+    head = _heads(program, sizes)
+    if chains == 0:
+        require(~head.any(1), "program", "be empty (chains=0)", program)
+
+    def require_of_ops(good: torch.Tensor, field: str, rule: str, values: torch.Tensor) -> None:
+        bad = head & ~good
+        first = bad.to(torch.uint8).argmax(1, keepdim=True)
+        require(~bad.any(1), field, rule, values.gather(1, first)[:, 0])
+
+    known = ((opcode > 0) | (program == CHAIN_END << 16)) & (opcode < len(PARAMETERS))
+    require_of_ops(known, "opcode", f"be 1..{len(PARAMETERS) - 1}", opcode)
+    room = torch.arange(PROGRAM_WORDS - 1, -1, -1)  # words after each one
+    require(~(head & (sizes > room)).any(1), "program", "end within its record", program)
+    first, second = program.roll(-1, 1), program.roll(-2, 1)
+    require_of_ops((opcode != Opcode.POSTERIZE) | (first >= 0) & (first <= 8), "posterize", "keep 0..8 bits", first)
+    odd = (second % 2 == 1) & (second >= 1) & (second <= MAX_BLUR_KERNEL)
+    require_of_ops((opcode != Opcode.BLUR) | odd, "blur kernel", f"be odd and at most {MAX_BLUR_KERNEL}", second)
+    sigma = first.contiguous().view(torch.float32)
+    require_of_ops((opcode != Opcode.BLUR) | (sigma > 0), "blur sigma", "be above 0", sigma)
+
+
+def _heads(program: torch.Tensor, sizes: torch.Tensor) -> torch.Tensor:
+    """Which words of programs are heads of ops, bool (N, 32); `sizes` are the parameters that each would have."""
+    columns, counts = program.T.ne(0), sizes.T.contiguous()
+    head = torch.zeros_like(columns)
+    used = columns.any(1).nonzero()
+    left = torch.zeros(len(program), dtype=torch.int32)  # parameters still to come
+    for at in range(int(used[-1]) + 1 if len(used) else 0):
+        torch.logical_and(left == 0, columns[at], out=head[at])
+        left = torch.where(head[at], counts[at], (left - 1).clamp_(min=0))
+    return head.T
