@@ -1,8 +1,9 @@
 """Normal, Gamma, Beta and Dirichlet numbers from keyed uniform ones, the same whatever the CPU.
 
-NumPy's own logarithms, exponentials and powers differ in the last bit between CPUs with AVX-512 and others. Those of the
-C library do not, on any with fused multiply-add (x86 since 2013), so the transcendental functions are taken from there,
-a number at a time. NumPy does the rest: sums, products, quotients, square roots and roundings are exact by IEEE 754.
+NumPy's own logarithms, exponentials and powers differ in the last bit between CPUs with AVX-512 and others. Those of
+the C library do not, on any with fused multiply-add (x86 since 2013), so the transcendental functions are taken from
+there, a number at a time. NumPy does the rest: sums, products, quotients, square roots and roundings are those of
+IEEE 754.
 """
 
 from __future__ import annotations

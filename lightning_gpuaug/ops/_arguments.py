@@ -57,6 +57,12 @@ def check_whole(op: str, name: str, value: object, least: int, most: int) -> Non
         raise ValueError(f"{op}: {name} must be {least}..{most}, got {shown(value)}")
 
 
+def check_integer(op: str, name: str, value: object) -> None:
+    """Require an integer of 64 bits."""
+    if not is_whole(value) or not -(2**63) <= value < 2**63:  # type: ignore[operator]
+        raise ValueError(f"{op}: {name} must be an integer of 64 bits, got {shown(value)}")
+
+
 def check_size(op: str, size: Sequence[int], most: int) -> tuple[int, int]:
     """Require height and width, each in 1..most. Nothing is looked at while compiling."""
     if not torch.compiler.is_compiling():
