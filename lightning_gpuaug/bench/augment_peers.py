@@ -47,7 +47,7 @@ def torchvision(bench: Bench) -> None:
         from_pil = v2.Compose([v2.PILToTensor(), finish, v2.RandomErasing(0.25)])
         on_pil = v2.Compose([v2.RandomHorizontalFlip(), v2.RandAugment(2, 9), from_pil])
         bench.add(
-            "torchvision on Pillow's images, one at a time: + RandAugment",
+            "torchvision on Pillow's images: + RandAugment(2, 9)",
             clock(lambda i: done(torch.stack([on_pil(image) for image in pictures[i % BUFFERS]])), 3),
         )
     whole = clock(lambda i: done(randaugment(images[i % BUFFERS])), None if bench.device.type == "cpu" else 50)

@@ -227,7 +227,7 @@ def lut(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
         rule = f"table must be uint8 of shape (256,), (3, 256) or ({n}, 3, 256) on {x.device}"
         raise ValueError(f"lut: {rule}, got {table.dtype} {tuple(table.shape)} on {table.device}")
     tables = table.expand(n, 3, 256)
-    values = x.permute(0, 3, 1, 2).reshape(n, 3, -1).long()
+    values = x.permute(0, 3, 1, 2).reshape(n, 3, x.shape[1] * x.shape[2]).long()
     return tables.gather(2, values).view(n, 3, *x.shape[1:3]).permute(0, 2, 3, 1).contiguous()
 
 
@@ -309,7 +309,7 @@ def image_stats(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Each image's histograms, int64 (N, 3, 256), and its mean grey, float32 (N,) (torchvision's grey, truncated)."""
     check_nhwc_rgb("image_stats", x)
     n = x.shape[0]
-    values = x.permute(0, 3, 1, 2).reshape(n, 3, -1).long()
+    values = x.permute(0, 3, 1, 2).reshape(n, 3, x.shape[1] * x.shape[2]).long()
     histogram = torch.zeros(n, 3, 256, dtype=torch.int64, device=x.device)
     histogram.scatter_add_(2, values, torch.ones_like(values))
     red, green, blue = values.unbind(1)

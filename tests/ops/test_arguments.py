@@ -137,6 +137,35 @@ def test_a_number_out_of_its_range_is_refused(op: str, name: str, value: object)
     assert_refused(op, name, value)
 
 
+# Arguments that tell of samples, without any.
+NO_SAMPLES = {
+    "images": [], "data": X.flatten()[:0], **{name: GOOD["mix"][name][:0] for name in ("x", "partner", "boxes")},
+    "offsets": PACKED["offsets"][:0], "sizes": SIZES[:0], "params": RECORDS["params"][:0],
+    "flip": torch.ones(0, dtype=torch.bool),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("op", [op for op in GOOD if op != "check_records"])
+def test_an_empty_batch_gives_an_empty_result(op: str) -> None:
+    arguments = GOOD[op] | {name: value for name, value in NO_SAMPLES.items() if name in GOOD[op]}
+    if op == "warp":
+        arguments["x"] = GOOD["warp"]["x"][:0]
+    expected, result = getattr(ops, op)(**GOOD[op]), getattr(ops, op)(**arguments)
+    for some, none in zip(*((r if isinstance(r, tuple) else (r,)) for r in (expected, result)), strict=True):
+        assert none.shape == (0, *some.shape[1:])
+        assert none.dtype == some.dtype
+
+
+@pytest.mark.parametrize("op", [op for op in GOOD if "x" in GOOD[op]])
+def test_inputs_of_any_strides(op: str) -> None:
+    arguments = GOOD[op]
+    wide = torch.stack([arguments["x"], arguments["x"]], -1).flatten(-2)[..., ::2]
+    assert not wide.is_contiguous()
+    expected, result = getattr(ops, op)(**arguments), getattr(ops, op)(**arguments | {"x": wide})
+    for one, other in zip(*((r if isinstance(r, tuple) else (r,)) for r in (expected, result)), strict=True):
+        assert torch.equal(one, other)
+
+
 def test_every_public_op_on_images_is_here() -> None:
     """Whoever adds an op adds it here, or to the tests of its kind."""
     elsewhere = (
