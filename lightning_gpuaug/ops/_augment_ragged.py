@@ -16,6 +16,7 @@ from lightning_gpuaug.ops._checks import (
     check_inside,
     check_layout,
     check_output,
+    check_per_sample,
 )
 from lightning_gpuaug.ops._rectangles import check_boxes, window_of
 from lightning_gpuaug.ops.record import CROP_FILTER_SHIFT, INTERPOLATIONS, LONGEST_SIDE, VERSION, WORDS, Flag, Word
@@ -136,6 +137,7 @@ def resized_crop(
     boxes: torch.Tensor,
     size: tuple[int, int],
     *,
+    flip: torch.Tensor | None = None,
     interpolation: str = "bilinear",
     antialias: bool = True,
 ) -> torch.Tensor:
@@ -147,6 +149,7 @@ def resized_crop(
             negative. A window is clipped to its image (one that lies outside shows the nearest pixels); a height of 0
             stands for the whole image.
         size: height and width of the result.
+        flip: bool, shape (N,), on the device of x: which results to mirror left to right; None means none.
         interpolation: "nearest", "bilinear" or "bicubic".
         antialias: widen the filter when shrinking, as Pillow does.
 
@@ -165,6 +168,8 @@ def resized_crop(
         if x.shape[0] and min(x.shape[1:3]) < 1:
             raise ValueError(f"{op}: x must have a height and a width, got {tuple(x.shape)}")
     check_boxes(op, boxes, x)
+    if flip is not None:
+        check_per_sample(op, "flip", flip, x, torch.bool)
     n, h, w, _ = x.shape
     params = torch.zeros(n, WORDS, dtype=torch.int32, device=x.device)
     params[:, Word.VERSION] = VERSION
@@ -176,7 +181,7 @@ def resized_crop(
     sizes[:, 0], sizes[:, 1] = h, w
     data = x.contiguous().view(-1)
     result: torch.Tensor = torch.ops.lightning_gpuaug.crop_resize_packed(data, offsets, sizes, params, height, width)
-    return result
+    return result if flip is None else torch.where(flip[:, None, None, None], result.flip(2), result)
 
 
 def _checked_records(

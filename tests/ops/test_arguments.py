@@ -33,7 +33,8 @@ GOOD: dict[str, dict[str, object]] = {
     "resize_packed": PACKED | {"size": (4, 5), "flip": torch.ones(N, dtype=torch.bool), "interpolation": "bicubic"}
     | OUTPUT | {"antialias": False},
     "normalize": PIXELS | OUTPUT | {"flip": torch.ones(N, dtype=torch.bool)},
-    "resized_crop": PIXELS | {"boxes": BOXES, "size": (4, 5), "interpolation": "nearest", "antialias": False},
+    "resized_crop": PIXELS | {"boxes": BOXES, "size": (4, 5), "interpolation": "nearest", "antialias": False}
+    | {"flip": torch.tensor([True, False])},
     "brightness": PIXELS | {"factor": 0.5},
     "contrast": PIXELS | {"factor": 0.5, "pil": True},
     "saturation": PIXELS | {"factor": 0.5, "pil": True},

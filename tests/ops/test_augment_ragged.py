@@ -183,6 +183,15 @@ def test_a_crop_window_that_leaves_its_image_is_an_error_on_the_host(box):
             call()
 
 
+def test_resized_crop_flips_the_samples_that_it_is_told():
+    x = torch.stack([picture(20, 30, seed=s) for s in range(3)])
+    boxes = torch.tensor([[1, 2, 9, 11]] * 3, dtype=torch.int32)
+    plain, flip = ops.resized_crop(x, boxes, (8, 6)), torch.tensor([True, False, True])
+    flipped = ops.resized_crop(x, boxes, (8, 6), flip=flip)
+    for i in range(3):
+        assert torch.equal(flipped[i], plain[i].flip(1) if flip[i] else plain[i])
+
+
 def test_resized_crop_clips_its_windows():
     """A window that begins before the image ends where it says, and is not moved."""
     x = picture(20, 30, seed=1)[None]
