@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
 
 from lightning_gpuaug.augment import timm_policies
-from lightning_gpuaug.augment.distributions import DrawAt, Floats, Ints, beta, dirichlet, normal
+from lightning_gpuaug.augment.distributions import DrawAt, Floats, Ints, beta, dirichlet, each, normal
 from lightning_gpuaug.augment.policies import Words, autoaugment_table, policy_words
 from lightning_gpuaug.augment.slots import Slot
 from lightning_gpuaug.augment.timm_policies import TimmPolicy
@@ -156,6 +157,6 @@ def _without_replacement(weights: tuple[float, ...], count: int, n: int, draw_at
     """`count` different ops a sample, one after the other by weight (Efraimidis and Spirakis, 2006)."""
     slots = -(-len(weights) // 4)
     u = draw_at(np.arange(n), Slot.AUTO_CHOICE + np.arange(slots)).reshape(n, 4 * slots)[:, : len(weights)]
-    waiting_time = -np.log1p(-u) / np.array(weights)
+    waiting_time = -each(math.log1p, -u) / np.array(weights)
     chosen: Ints = np.argsort(waiting_time, axis=1, kind="stable")[:, :count]
     return chosen

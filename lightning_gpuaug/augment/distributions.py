@@ -1,7 +1,14 @@
-"""Normal, Gamma, Beta and Dirichlet numbers from keyed uniform ones."""
+"""Normal, Gamma, Beta and Dirichlet numbers from keyed uniform ones, the same whatever the CPU.
+
+NumPy's own logarithms, exponentials and powers differ in the last bit between CPUs with AVX-512 and others. Those of
+the C library do not, on any with fused multiply-add (x86 since 2013), so the transcendental functions are taken from
+there, a number at a time. NumPy does the rest: sums, products, quotients, square roots and roundings are those of
+IEEE 754.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 
 import numpy as np
@@ -19,9 +26,14 @@ GAMMA_ATTEMPTS = 12
 _TINY = 2.0**-25  # below the grid of the uniform numbers
 
 
+def each(function: Callable[[float], float], values: Floats) -> Floats:
+    """A function of `math`, of every value."""
+    return np.array([*map(function, values.ravel().tolist())], dtype=np.float64).reshape(values.shape)
+
+
 def normal(first: Floats, second: Floats) -> Floats:
     """Standard normal numbers from two uniform ones each (Box and Muller)."""
-    result: Floats = np.sqrt(-2.0 * np.log1p(-first)) * np.cos(2.0 * np.pi * second)
+    result: Floats = np.sqrt(-2.0 * each(math.log1p, -first)) * each(math.cos, 2.0 * np.pi * second)
     return result
 
 
@@ -33,7 +45,7 @@ def gamma(alpha: float, width: int, rows: int, slot: int, draw_at: DrawAt) -> Fl
     """
     slots = slot + GAMMA_ATTEMPTS * np.arange(width)
     if alpha == 1.0:
-        return -np.log1p(-draw_at(np.arange(rows), slots)[..., 0])
+        return -each(math.log1p, -draw_at(np.arange(rows), slots)[..., 0])
     d = (alpha + 1.0 if alpha < 1.0 else alpha) - 1.0 / 3.0
     c = 1.0 / np.sqrt(9.0 * d)
     result = np.full((rows, width), alpha)
@@ -44,12 +56,15 @@ def gamma(alpha: float, width: int, rows: int, slot: int, draw_at: DrawAt) -> Fl
             break
         u = draw_at(waiting, slots + attempt)
         x = normal(u[..., 0], u[..., 1])
-        v = (1.0 + c * x) ** 3
+        root = 1.0 + c * x
+        v = root * root * root
         positive = v > 0
-        log_v = np.log(np.where(positive, v, 1.0))
-        accepted = positive & (np.log(np.maximum(u[..., 2], _TINY)) < 0.5 * x * x + d - d * v + d * log_v)
+        log_v = each(math.log, np.where(positive, v, 1.0))
+        accepted = positive & (each(math.log, np.maximum(u[..., 2], _TINY)) < 0.5 * x * x + d - d * v + d * log_v)
         accepted &= missing[waiting]
-        value = d * v * (np.maximum(u[..., 3], _TINY) ** (1.0 / alpha) if alpha < 1.0 else 1.0)
+        value = d * v
+        if alpha < 1.0:
+            value = value * each(lambda number: math.pow(number, 1.0 / alpha), np.maximum(u[..., 3], _TINY))
         result[waiting] = np.where(accepted, value, result[waiting])
         missing[waiting] &= ~accepted
     return result

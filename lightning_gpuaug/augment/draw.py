@@ -14,6 +14,7 @@ import torch
 from numpy.typing import NDArray
 
 from lightning_gpuaug import ops
+from lightning_gpuaug.arguments import instance, whole
 from lightning_gpuaug.augment.slots import Slot
 from lightning_gpuaug.augment.window import Sizes
 from lightning_gpuaug.recipe import TrainRecipe
@@ -42,6 +43,29 @@ def _tensor(values: NDArray[np.integer]) -> torch.Tensor:
     return torch.from_numpy(np.require(values, np.int64, ["C", "W"]))
 
 
+def check_key(
+    op: str, recipe: TrainRecipe, indices: NDArray[np.int64], epoch: int, seed: int, sizes: Sizes | None
+) -> None:
+    """Require what a batch is drawn by: one-line ValueErrors name the argument, the rule and the value."""
+    instance(f"{op}: recipe", recipe, TrainRecipe)
+    whole(f"{op}: epoch", epoch, 0, 2**32 - 1)
+    whole(f"{op}: seed", seed, 0, 2**32 - 1)
+    _check_integers(op, "indices", indices, 1, "(N,)")
+    if sizes is not None:
+        _check_integers(op, "sizes", sizes, 2, f"({len(indices)}, 2)")
+        if sizes.shape != (len(indices), 2):
+            raise ValueError(f"{op}: sizes must have shape ({len(indices)}, 2), got {sizes.shape}")
+
+
+def _check_integers(op: str, name: str, values: NDArray[np.integer], ndim: int, shape: str) -> None:
+    if not isinstance(values, np.ndarray):
+        raise ValueError(f"{op}: {name} must be a NumPy array of integers {shape}, got {type(values).__name__}")
+    if values.dtype.kind not in "iu" or not np.can_cast(values.dtype, np.int64) or values.ndim != ndim:
+        raise ValueError(
+            f"{op}: {name} must be a NumPy array of integers {shape}, got {values.dtype} of shape {values.shape}"
+        )
+
+
 @dataclass(frozen=True)
 class Draws:
     """What was drawn for a batch of N samples.
@@ -66,7 +90,11 @@ def draw(recipe: TrainRecipe, indices: NDArray[np.int64], epoch: int, seed: int,
         epoch: number of the epoch.
         seed: 0..2**32-1.
         sizes: (N, 2) height and width of the images, pixels; what is below 1 counts as 1.
+
+    Raises:
+        ValueError: an argument has a wrong type, shape or value.
     """
+    check_key("draw", recipe, indices, epoch, seed, sizes)
     crop, flip = recipe.crop, None
     if crop is None:
         start, size = np.zeros_like(sizes), np.maximum(sizes, 1)

@@ -13,14 +13,16 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_gpuaug.arguments import whole
 from lightning_gpuaug.augment.auto import auto_program
-from lightning_gpuaug.augment.distributions import DrawAt, Floats, Ints, beta, normal
-from lightning_gpuaug.augment.draw import draw, uniforms
+from lightning_gpuaug.augment.distributions import DrawAt, Floats, Ints, beta, each, normal
+from lightning_gpuaug.augment.draw import check_key, draw, uniforms
 from lightning_gpuaug.augment.policies import OP_WORDS
 from lightning_gpuaug.augment.slots import Slot
 from lightning_gpuaug.ops.record import (
     CROP_FILTER_SHIFT,
     INTERPOLATIONS,
+    LONGEST_SIDE,
     PROGRAM_WORDS,
     VERSION,
     WORDS,
@@ -70,14 +72,20 @@ def sample_params(
     Args:
         recipe: what may happen.
         indices: (N,) sample indices.
-        epoch: number of the epoch.
+        epoch: number of the epoch, 0..2**32-1.
         seed: 0..2**32-1.
-        height: of the result.
-        width: of the result.
+        height: of the result, 1..32767.
+        width: of the result, 1..32767.
         sizes: (N, 2) height and width of the decoded images, for `ops.augment_packed` and `ops.augment_list`: the
             records then hold the crop windows, the same that `draw` gives. None where the
             images are cropped and resized already, for `ops.augment`.
+
+    Raises:
+        ValueError: an argument has a wrong type, shape or value; or a program of the recipe does not fit a record.
     """
+    check_key("sample_params", recipe, indices, epoch, seed, sizes)
+    height = whole("sample_params: height", height, 1, LONGEST_SIDE)
+    width = whole("sample_params: width", width, 1, LONGEST_SIDE)
     n = len(indices)
     wanted = _slots(recipe)
     drawn = uniforms(indices, epoch, seed, np.array(wanted)) if wanted else np.zeros((n, 0, 4))
@@ -88,7 +96,7 @@ def sample_params(
 
     records = np.zeros((n, WORDS), dtype=np.int32)
     numbers = records.view(np.float32)
-    wide = indices.astype(np.uint64)
+    wide = indices.astype(np.int64).view(np.uint64)
     records[:, Word.VERSION] = VERSION
     records[:, Word.SEED] = np.uint32(seed & 0xFFFFFFFF).astype(np.int32)
     records[:, Word.EPOCH] = np.uint32(epoch & 0xFFFFFFFF).astype(np.int32)
@@ -224,7 +232,7 @@ def _erase(erasing: RandomErasing, records: NDArray[np.int32], numbers: NDArray[
             return
         tries = draw_at(waiting, np.array([Slot.ERASE_ATTEMPT + attempt]))[:, 0]
         area = height * width * (low + (high - low) * tries[:, 0])
-        ratio = np.exp(narrow + (wide - narrow) * tries[:, 1])
+        ratio = each(math.exp, narrow + (wide - narrow) * tries[:, 1])
         h, w = np.rint(np.sqrt(area * ratio)).astype(np.int64), np.rint(np.sqrt(area / ratio)).astype(np.int64)
         fits = (h < height) & (w < width)
         rows = waiting[fits]

@@ -7,12 +7,14 @@ approximation of one.
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from functools import lru_cache
 
 import numpy as np
 from numpy.typing import NDArray
 
+from lightning_gpuaug.augment.distributions import each
 from lightning_gpuaug.augment.policies import OP_WORDS, Words
 from lightning_gpuaug.ops.record import PIL_GRAY, Opcode, head_word
 from lightning_gpuaug.recipe import read_policy
@@ -245,7 +247,7 @@ def _op(name: str, m: Floats, negate: NDArray[np.bool_], bicubic: NDArray[np.boo
             return warp(Opcode.TRANSLATE, zero, translate * signed * height)
         case "Rotate":
             angle = np.radians(30.0 * signed)
-            return warp(Opcode.ROTATE, np.cos(angle), -np.sin(angle))
+            return warp(Opcode.ROTATE, each(math.cos, angle), -each(math.sin, angle))
         case "Color" | "Contrast" | "Brightness" | "Sharpness":
             op = Opcode.SATURATION if base == "Color" else Opcode[base.upper()]
             factor = np.maximum(0.1, 1.0 + 0.9 * signed) if increasing else 1.8 * level + 0.1

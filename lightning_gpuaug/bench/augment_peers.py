@@ -21,7 +21,10 @@ Images = Callable[[torch.Tensor], torch.Tensor]
 
 
 def torchvision(bench: Bench) -> None:
-    """transforms.v2, sample by sample as in a data set, and on the batch, where all samples get the same draw."""
+    """transforms.v2, sample by sample as in a data set, and on the batch, where all samples get the same draw.
+
+    On the CPU on Pillow's images too, as `ImageFolder` has them, which is quicker there than on tensors.
+    """
     from torchvision.transforms import v2
 
     images = [x.permute(0, 3, 1, 2) for x in bench.inputs]
@@ -37,6 +40,16 @@ def torchvision(bench: Bench) -> None:
 
     bench.add("torchvision, a sample at a time: flip, normalise, erase", clock(per_sample(plain), 3))
     bench.add("torchvision, a sample at a time: + RandAugment(2, 9)", clock(per_sample(randaugment), 3))
+    if bench.device.type == "cpu":
+        from PIL import Image
+
+        pictures = [[Image.fromarray(image.numpy()) for image in x] for x in bench.inputs]
+        from_pil = v2.Compose([v2.PILToTensor(), finish, v2.RandomErasing(0.25)])
+        on_pil = v2.Compose([v2.RandomHorizontalFlip(), v2.RandAugment(2, 9), from_pil])
+        bench.add(
+            "torchvision on Pillow's images: + RandAugment(2, 9)",
+            clock(lambda i: done(torch.stack([on_pil(image) for image in pictures[i % BUFFERS]])), 3),
+        )
     whole = clock(lambda i: done(randaugment(images[i % BUFFERS])), None if bench.device.type == "cpu" else 50)
     bench.add("torchvision, ops drawn once a batch: + RandAugment", whole)
 

@@ -3,50 +3,13 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from numbers import Integral, Real
 
 import torch
 
+from lightning_gpuaug.ops._arguments import check_device, check_tensor, is_number, is_whole
 from lightning_gpuaug.ops._nms_reference import SOFT_METHODS
 
 NARROW_FLOATS = (torch.float32, torch.float16, torch.bfloat16)
-
-
-def is_number(value: object) -> bool:
-    """Whether it is a number, NumPy's and one in a tensor too."""
-    return isinstance(value, Real) or (isinstance(value, torch.Tensor) and value.ndim == 0)
-
-
-def is_whole(value: object) -> bool:
-    """Whether it is an integer, NumPy's and a symbolic one too."""
-    return isinstance(value, Integral | torch.SymInt) and not isinstance(value, bool)
-
-
-def check_output_size(op: str, output_size: Sequence[int]) -> tuple[int, int]:
-    """Require (height, width), at least 1 each. Gives them as they are; nothing is looked at while compiling."""
-    if not torch.compiler.is_compiling():
-        pair = isinstance(output_size, Sequence) and len(output_size) == 2 and all(map(is_whole, output_size))
-        if not pair:
-            raise ValueError(f"{op}: output_size must be two whole numbers (height, width), got {output_size!r}")
-        if min(output_size) < 1:
-            raise ValueError(f"{op}: output_size must be 1 or more, got {output_size!r}")
-    height, width = output_size
-    return height, width
-
-
-def check_tensor(op: str, name: str, value: object) -> None:
-    """Require a dense tensor."""
-    if not isinstance(value, torch.Tensor):
-        raise ValueError(f"{op}: {name} must be a tensor, got {type(value).__name__}")
-    if value.layout != torch.strided:
-        raise ValueError(f"{op}: {name} must be a dense tensor, got layout {value.layout}")
-
-
-def check_device(op: str, name: str, value: torch.Tensor, other_name: str, other: torch.Tensor) -> None:
-    """Require two tensors on one device."""
-    if value.device != other.device:
-        raise ValueError(f"{op}: {name} must be on the device of {other_name} ({other.device}), got {value.device}")
 
 
 def check_boxes_and_scores(op: str, boxes: torch.Tensor, scores: torch.Tensor) -> None:

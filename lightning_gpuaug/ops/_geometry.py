@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import torch
 
-from lightning_gpuaug.ops._box_checks import check_device, check_output_size, check_tensor, is_number
+from lightning_gpuaug.ops._arguments import check_device, check_output_size, check_tensor, is_number
 from lightning_gpuaug.ops._warp import Border, Centre, check_warp_choices, checked_matrix
 from lightning_gpuaug.ops.matrices import invert, square
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_gpuaug.ops._checks import check_normalize
+from lightning_gpuaug.ops._checks import channel_constants, check_normalize_tensors, check_output
 
 
 def normalize(
@@ -45,9 +45,9 @@ def normalize(
         >>> normalize(batch, (0.5, 0.5, 0.5), (0.5, 0.5, 0.5), dtype=torch.bfloat16).unique().item()
         -1.0
     """
-    mean = (0.0, 0.0, 0.0) if mean is None else tuple(mean)
-    std = (1.0, 1.0, 1.0) if std is None else tuple(std)
+    mean, std = channel_constants("normalize", mean, std)
     if not torch.compiler.is_compiling():  # then the fake checks the tensors, and the kernel mean and std
-        check_normalize(x, mean, std, flip, dtype)
+        check_output("normalize", dtype, channels_last)
+        check_normalize_tensors(x, flip, dtype)
     result: torch.Tensor = torch.ops.lightning_gpuaug.normalize(x, mean, std, flip, dtype, channels_last)
     return result

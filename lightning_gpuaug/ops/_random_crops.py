@@ -7,12 +7,14 @@ from collections.abc import Sequence
 
 import torch
 
+from lightning_gpuaug.ops._arguments import check_integer, check_tensor, finite_number, listed, shown
 from lightning_gpuaug.ops._uniforms import plain_uniforms
 
 ATTEMPTS = 10
 """Tries of a random resized crop before its fallback, as torchvision has it; the slots 0..9 of a key."""
 FLIP_SLOT = ATTEMPTS
 """The slot of a key whose first number decides about the flip."""
+LEAST_RATIO = 2.0**-126
 
 SCHEMAS = {
     "random_crops": "random_crops(Tensor keys, Tensor sizes, float[] scale, float[] ratio, float hflip, int epoch, "
@@ -50,14 +52,31 @@ def random_crops(
         top and left of each window, int32 (N, 2); its height and width, int32 (N, 2); whether to flip it, bool (N,).
 
     Raises:
-        ValueError: keys or sizes have another dtype or are not on the CPU.
+        ValueError: keys or sizes have another dtype or are not on the CPU, or an argument has a wrong type or value.
         RuntimeError: their shapes do not fit.
     """
+    op = "random_crops"
+    check_integer(op, "epoch", epoch)
+    check_integer(op, "seed", seed)
+    scale, ratio = _range(op, "scale", scale, 0.0, 1.0), _range(op, "ratio", ratio, LEAST_RATIO)
+    hflip = finite_number(op, "hflip", hflip, 0.0, 1.0)
     for name, tensor, dtype in (("keys", keys, torch.int64), ("sizes", sizes, torch.int32)):
+        check_tensor(op, name, tensor)
         if tensor.dtype != dtype or tensor.device.type != "cpu":
             raise ValueError(f"random_crops: {name} must be {dtype} on the CPU, got {tensor.dtype} on {tensor.device}")
     crops: Crops = torch.ops.lightning_gpuaug.random_crops(keys, sizes, scale, ratio, hflip, epoch, seed)
     return crops
+
+
+def _range(op: str, name: str, pair: Sequence[float], least: float, most: float | None = None) -> tuple[float, float]:
+    """Two numbers within limits, the lesser first."""
+    numbers = listed(pair)
+    if numbers is None or len(numbers) != 2:
+        raise ValueError(f"{op}: {name} must be two numbers, got {shown(pair)}")
+    low, high = (finite_number(op, f"{name}[{i}]", v, least, most) for i, v in enumerate(numbers))
+    if low > high:
+        raise ValueError(f"{op}: {name} must be the lesser number first, got {shown(pair)}")
+    return low, high
 
 
 def plain_random_crops(

@@ -6,9 +6,11 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_gpuaug.ops._checks import check_mean_std, check_output_dtype, check_per_sample
+from lightning_gpuaug.ops._arguments import check_choice, check_flag, check_size
+from lightning_gpuaug.ops._checks import channel_constants, check_inside, check_layout, check_output, check_per_sample
+from lightning_gpuaug.ops.record import INTERPOLATIONS
 
-INTERPOLATIONS = ("nearest", "bilinear", "bicubic")
+LONGEST_RESULT = 32768
 
 
 def resize_packed(
@@ -45,29 +47,33 @@ def resize_packed(
         antialias: widen the filter when shrinking.
 
     Returns:
-        A new tensor of shape (N, 3, *size) and type `dtype`. An image that does not lie inside of data, or has a size
-        below 1, is never read: all its levels are 0 before normalisation. (Sizes and offsets of a CUDA batch cannot
-        be checked without waiting for the GPU.)
+        A new tensor of shape (N, 3, *size) and type `dtype`. On a GPU, where offsets and sizes cannot be checked
+        without waiting for it, an image that does not lie inside of data, or has a size below 1, is never read: all its
+        levels are 0 before normalisation.
 
     Raises:
-        ValueError: an argument has a wrong type, shape, dtype, device or value.
+        ValueError: an argument has a wrong type, shape, dtype, device or value; or, on the CPU, an image does not lie
+            inside of data.
     """
     op = "resize_packed"
-    if interpolation not in INTERPOLATIONS:
-        raise ValueError(f"{op}: interpolation must be one of {INTERPOLATIONS}, got {interpolation!r}")
-    height, width = size
+    check_choice(op, "interpolation", interpolation, INTERPOLATIONS)
+    height, width = check_size(op, size, LONGEST_RESULT)
+    mean, std = channel_constants(op, mean, std)
     if not torch.compiler.is_compiling():
-        _check(op, data, offsets, sizes, height, width, flip)
-        check_output_dtype(op, dtype)
-        check_mean_std(op, mean or (0.0,) * 3, std or (1.0,) * 3)
+        check_layout(op, data, offsets, sizes)
+        check_inside(op, data, offsets, sizes)
+        if flip is not None:
+            check_per_sample(op, "flip", flip, offsets, torch.bool)
+        check_output(op, dtype, channels_last)
+        check_flag(op, "antialias", antialias)
     result: torch.Tensor = torch.ops.lightning_gpuaug.resize_packed(
         data,
         offsets,
         sizes,
         height,
         width,
-        (0.0, 0.0, 0.0) if mean is None else tuple(mean),
-        (1.0, 1.0, 1.0) if std is None else tuple(std),
+        mean,
+        std,
         flip,
         dtype,
         channels_last,
@@ -75,28 +81,3 @@ def resize_packed(
         antialias,
     )
     return result
-
-
-def _check(
-    op: str,
-    data: torch.Tensor,
-    offsets: torch.Tensor,
-    sizes: torch.Tensor,
-    height: int,
-    width: int,
-    flip: torch.Tensor | None,
-) -> None:
-    if data.dtype != torch.uint8 or data.ndim != 1:
-        raise ValueError(f"{op}: data must be uint8 with one dimension, got {data.dtype} {tuple(data.shape)}")
-    if offsets.dtype != torch.int64 or offsets.ndim != 1:
-        raise ValueError(f"{op}: offsets must be int64 of shape (N,), got {offsets.dtype} {tuple(offsets.shape)}")
-    if sizes.dtype != torch.int32 or tuple(sizes.shape) != (offsets.shape[0], 2):
-        rule = f"must be int32 of shape ({offsets.shape[0]}, 2)"
-        raise ValueError(f"{op}: sizes {rule}, got {sizes.dtype} {tuple(sizes.shape)}")
-    for name, tensor in (("offsets", offsets), ("sizes", sizes)):
-        if tensor.device != data.device:
-            raise ValueError(f"{op}: {name} must be on the device of data ({data.device}), got {tensor.device}")
-    if flip is not None:
-        check_per_sample(op, "flip", flip, offsets, torch.bool)
-    if not (1 <= height <= 32768 and 1 <= width <= 32768):
-        raise ValueError(f"{op}: size must be two numbers in 1..32768, got ({height}, {width})")

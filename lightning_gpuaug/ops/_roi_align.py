@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_gpuaug.ops._box_checks import check_device, check_output_size, check_tensor, is_number, is_whole
+from lightning_gpuaug.ops._arguments import check_device, check_output_size, check_tensor, is_number, is_whole
 
 FLOATS = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 

@@ -2,7 +2,9 @@
 
 Every function takes images (N, H, W, 3) uint8 on any device and returns new ones of the same shape. A parameter is a
 number for all samples, or a tensor of shape (N,) on the device of x with a value a sample; nothing synchronises.
-Definitions are torchvision's unless a docstring says otherwise.
+Definitions are torchvision's unless a docstring says otherwise. A wrong type, shape or device, a number that is not
+finite or not in the range that the docstring gives is a ValueError; the values of a tensor on a GPU are taken as they
+are, since looking at them would wait for it.
 """
 
 from __future__ import annotations
@@ -11,10 +13,24 @@ from collections.abc import Sequence
 
 import torch
 
-from lightning_gpuaug.ops._checks import check_nhwc_rgb
+from lightning_gpuaug.ops._arguments import (
+    check_flag,
+    check_tensor,
+    check_values,
+    check_whole,
+    finite_number,
+    is_whole,
+    shown,
+    three_numbers,
+)
+from lightning_gpuaug.ops._checks import channel_constants, check_nhwc_rgb, check_output
+from lightning_gpuaug.ops._rectangles import check_boxes, clipped
 from lightning_gpuaug.ops.record import MAX_BLUR_KERNEL, PIL_GRAY, VERSION, WORDS, Flag, Opcode, Word, head_word
 
 Value = float | torch.Tensor
+
+INTEGERS = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+SIGMAS = (0.001, 1000.0)
 
 
 def new_records(x: torch.Tensor) -> torch.Tensor:
@@ -24,28 +40,46 @@ def new_records(x: torch.Tensor) -> torch.Tensor:
     return params
 
 
-def _float_bits(op: str, name: str, value: Value, x: torch.Tensor) -> torch.Tensor:
+def _value(
+    op: str, name: str, value: Value, x: torch.Tensor, least: float | None = None, most: float | None = None
+) -> Value:
+    """A parameter, checked."""
+    if isinstance(value, torch.Tensor):
+        check_tensor(op, name, value)
+        if tuple(value.shape) != (x.shape[0],) or value.device != x.device:
+            rule = f"{name} must be a number or have shape ({x.shape[0]},) on {x.device}"
+            raise ValueError(f"{op}: {rule}, got shape {tuple(value.shape)} on {value.device}")
+        if value.is_complex() or value.is_quantized or value.dtype == torch.bool:
+            raise ValueError(f"{op}: {name} must have real numbers, got {value.dtype}")
+        check_values(op, name, value, least, most)
+        return value
+    return value if torch.compiler.is_compiling() else finite_number(op, name, value, least, most)
+
+
+def _float_bits(value: Value, x: torch.Tensor) -> torch.Tensor:
     """A parameter as (N,) words."""
     if not isinstance(value, torch.Tensor):
         return torch.full((x.shape[0],), float(value), dtype=torch.float32, device=x.device).view(torch.int32)
-    if tuple(value.shape) != (x.shape[0],) or value.device != x.device:
-        rule = f"{name} must be a number or have shape ({x.shape[0]},) on {x.device}"
-        raise ValueError(f"{op}: {rule}, got shape {tuple(value.shape)} on {value.device}")
     return value.to(torch.float32).contiguous().view(torch.int32)
 
 
 def _run(
-    op: str, x: torch.Tensor, opcode: Opcode, values: Sequence[tuple[str, Value]] = (), *, int_value: int | None = None,
+    op: str, x: torch.Tensor, opcode: Opcode, values: Sequence[Value] = (), *, int_value: int | None = None,
     flags: int = 0,
 ) -> torch.Tensor:  # fmt: skip
     check_nhwc_rgb(op, x)
     params = new_records(x)
     params[:, Word.PROGRAM] = head_word(opcode, flags=flags)
-    for i, (name, value) in enumerate(values):
-        params[:, Word.PROGRAM + 1 + i] = _float_bits(op, name, value, x)
+    for i, value in enumerate(values):
+        params[:, Word.PROGRAM + 1 + i] = _float_bits(value, x)
     if int_value is not None:
         params[:, Word.PROGRAM + 1 + len(values)] = int_value
     return _pixels(x, params)
+
+
+def _pil_flag(op: str, pil: bool) -> int:
+    check_flag(op, "pil", pil)
+    return PIL_GRAY * pil
 
 
 def _pixels(x: torch.Tensor, params: torch.Tensor, chains: int = 1) -> torch.Tensor:
@@ -56,8 +90,9 @@ def _pixels(x: torch.Tensor, params: torch.Tensor, chains: int = 1) -> torch.Ten
 
 
 def brightness(x: torch.Tensor, factor: Value) -> torch.Tensor:
-    """Each value times `factor` (0 is black, 1 the image), truncated."""
-    return _run("brightness", x, Opcode.BRIGHTNESS, [("factor", factor)])
+    """Each value times `factor` (0 is black, 1 the image, at least 0), truncated."""
+    check_nhwc_rgb("brightness", x)
+    return _run("brightness", x, Opcode.BRIGHTNESS, [_value("brightness", "factor", factor, x, 0.0)])
 
 
 def contrast(x: torch.Tensor, factor: Value, *, pil: bool = False) -> torch.Tensor:
@@ -65,11 +100,12 @@ def contrast(x: torch.Tensor, factor: Value, *, pil: bool = False) -> torch.Tens
 
     Args:
         x: images.
-        factor: weight of the image.
+        factor: weight of the image, at least 0.
         pil: Pillow's grey, and its mean rounded, instead of torchvision's.
     """
-    values = [("factor", factor), ("factor", 1.0 - factor)]
-    return _run("contrast", x, Opcode.CONTRAST, values, flags=PIL_GRAY * pil)
+    check_nhwc_rgb("contrast", x)
+    factor = _value("contrast", "factor", factor, x, 0.0)
+    return _run("contrast", x, Opcode.CONTRAST, [factor, 1.0 - factor], flags=_pil_flag("contrast", pil))
 
 
 def saturation(x: torch.Tensor, factor: Value, *, pil: bool = False) -> torch.Tensor:
@@ -77,33 +113,37 @@ def saturation(x: torch.Tensor, factor: Value, *, pil: bool = False) -> torch.Te
 
     Args:
         x: images.
-        factor: weight of the image.
+        factor: weight of the image, at least 0.
         pil: Pillow's grey instead of torchvision's.
     """
-    values = [("factor", factor), ("factor", 1.0 - factor)]
-    return _run("saturation", x, Opcode.SATURATION, values, flags=PIL_GRAY * pil)
+    check_nhwc_rgb("saturation", x)
+    factor = _value("saturation", "factor", factor, x, 0.0)
+    return _run("saturation", x, Opcode.SATURATION, [factor, 1.0 - factor], flags=_pil_flag("saturation", pil))
 
 
 def hue(x: torch.Tensor, turn: Value) -> torch.Tensor:
     """Hue turned by a share of the colour circle, -0.5..0.5."""
-    return _run("hue", x, Opcode.HUE, [("turn", turn)])
+    check_nhwc_rgb("hue", x)
+    return _run("hue", x, Opcode.HUE, [_value("hue", "turn", turn, x, -0.5, 0.5)])
 
 
 def posterize(x: torch.Tensor, bits: int) -> torch.Tensor:
     """Only the upper `bits` (0..8) of each value are kept."""
-    if not 0 <= bits <= 8:
-        raise ValueError(f"posterize: bits must be 0..8, got {bits}")
+    check_whole("posterize", "bits", bits, 0, 8)
     return _run("posterize", x, Opcode.POSTERIZE, int_value=bits)
 
 
 def solarize(x: torch.Tensor, threshold: Value) -> torch.Tensor:
     """Values at or above `threshold` are inverted."""
-    return _run("solarize", x, Opcode.SOLARIZE, [("threshold", threshold)])
+    check_nhwc_rgb("solarize", x)
+    return _run("solarize", x, Opcode.SOLARIZE, [_value("solarize", "threshold", threshold, x)])
 
 
 def solarize_add(x: torch.Tensor, added: Value, threshold: Value = 128.0) -> torch.Tensor:
     """`added` on values below `threshold` (timm's SolarizeAdd)."""
-    return _run("solarize_add", x, Opcode.SOLARIZE_ADD, [("added", added), ("threshold", threshold)])
+    op = "solarize_add"
+    check_nhwc_rgb(op, x)
+    return _run(op, x, Opcode.SOLARIZE_ADD, [_value(op, "added", added, x), _value(op, "threshold", threshold, x)])
 
 
 def invert(x: torch.Tensor) -> torch.Tensor:
@@ -112,8 +152,10 @@ def invert(x: torch.Tensor) -> torch.Tensor:
 
 
 def gamma(x: torch.Tensor, exponent: Value, gain: Value = 1.0) -> torch.Tensor:
-    """`gain * (value / 255) ** exponent` on the 0..1 scale."""
-    return _run("gamma", x, Opcode.GAMMA, [("exponent", exponent), ("gain", gain)])
+    """`gain * (value / 255) ** exponent` on the 0..1 scale; exponent and gain at least 0."""
+    check_nhwc_rgb("gamma", x)
+    values = [_value("gamma", "exponent", exponent, x, 0.0), _value("gamma", "gain", gain, x, 0.0)]
+    return _run("gamma", x, Opcode.GAMMA, values)
 
 
 def equalize(x: torch.Tensor) -> torch.Tensor:
@@ -127,13 +169,14 @@ def autocontrast(x: torch.Tensor) -> torch.Tensor:
 
 
 def sharpness(x: torch.Tensor, factor: Value) -> torch.Tensor:
-    """A blend with the 3 x 3 smoothed image: 0 is smooth, 1 the image, 2 sharp. The outermost pixels stay."""
-    return _run("sharpness", x, Opcode.SHARPNESS, [("factor", 1.0 - factor)])
+    """A blend with the 3 x 3 smoothed image: 0 (the least) is smooth, 1 the image, 2 sharp. The border stays."""
+    check_nhwc_rgb("sharpness", x)
+    return _run("sharpness", x, Opcode.SHARPNESS, [1.0 - _value("sharpness", "factor", factor, x, 0.0)])
 
 
 def grayscale(x: torch.Tensor, *, pil: bool = False) -> torch.Tensor:
     """Grey in all three channels; Pillow's (rounded) instead of torchvision's (truncated) with `pil`."""
-    return _run("grayscale", x, Opcode.GRAYSCALE, flags=PIL_GRAY * pil)
+    return _run("grayscale", x, Opcode.GRAYSCALE, flags=_pil_flag("grayscale", pil))
 
 
 def gaussian_blur(x: torch.Tensor, sigma: Value, kernel_size: int) -> torch.Tensor:
@@ -141,20 +184,26 @@ def gaussian_blur(x: torch.Tensor, sigma: Value, kernel_size: int) -> torch.Tens
 
     Args:
         x: images.
-        sigma: in pixels, above 0.
+        sigma: in pixels, 0.001..1000.
         kernel_size: odd, 1..63.
     """
-    if kernel_size % 2 == 0 or not 1 <= kernel_size <= MAX_BLUR_KERNEL:
-        raise ValueError(f"gaussian_blur: kernel_size must be odd and in 1..{MAX_BLUR_KERNEL}, got {kernel_size}")
-    return _run("gaussian_blur", x, Opcode.BLUR, [("sigma", sigma)], int_value=kernel_size)
+    op = "gaussian_blur"
+    check_nhwc_rgb(op, x)
+    if not is_whole(kernel_size) or kernel_size % 2 == 0 or not 1 <= kernel_size <= MAX_BLUR_KERNEL:
+        raise ValueError(f"{op}: kernel_size must be odd and in 1..{MAX_BLUR_KERNEL}, got {shown(kernel_size)}")
+    return _run(op, x, Opcode.BLUR, [_value(op, "sigma", sigma, x, *SIGMAS)], int_value=kernel_size)
 
 
 def color_matrix(x: torch.Tensor, matrix: torch.Tensor) -> torch.Tensor:
     """`matrix @ (r, g, b, 1)` on the 0..255 scale, rounded; matrix is (3, 4) or (N, 3, 4) on the device of x."""
     check_nhwc_rgb("color_matrix", x)
+    check_tensor("color_matrix", "matrix", matrix)
+    if matrix.is_complex() or matrix.is_quantized or matrix.dtype == torch.bool:
+        raise ValueError(f"color_matrix: matrix must have real numbers, got {matrix.dtype}")
     if tuple(matrix.shape) not in ((3, 4), (x.shape[0], 3, 4)) or matrix.device != x.device:
         rule = f"matrix must have shape (3, 4) or ({x.shape[0]}, 3, 4) on {x.device}"
         raise ValueError(f"color_matrix: {rule}, got {tuple(matrix.shape)} on {matrix.device}")
+    check_values("color_matrix", "matrix", matrix)
     params = new_records(x)
     params[:, Word.PROGRAM] = head_word(Opcode.COLOR_MATRIX)
     rows = matrix.to(torch.float32).reshape(-1, 12).expand(x.shape[0], 12).contiguous()
@@ -171,13 +220,14 @@ def lut(x: torch.Tensor, table: torch.Tensor) -> torch.Tensor:
             (256,), one for all.
     """
     check_nhwc_rgb("lut", x)
+    check_tensor("lut", "table", table)
     n = x.shape[0]
     shapes = ((256,), (3, 256), (n, 3, 256))
     if table.dtype != torch.uint8 or tuple(table.shape) not in shapes or table.device != x.device:
         rule = f"table must be uint8 of shape (256,), (3, 256) or ({n}, 3, 256) on {x.device}"
         raise ValueError(f"lut: {rule}, got {table.dtype} {tuple(table.shape)} on {table.device}")
     tables = table.expand(n, 3, 256)
-    values = x.permute(0, 3, 1, 2).reshape(n, 3, -1).long()
+    values = x.permute(0, 3, 1, 2).reshape(n, 3, x.shape[1] * x.shape[2]).long()
     return tables.gather(2, values).view(n, 3, *x.shape[1:3]).permute(0, 2, 3, 1).contiguous()
 
 
@@ -186,16 +236,21 @@ def erase(x: torch.Tensor, boxes: torch.Tensor, value: Sequence[float] = (0.0, 0
 
     Args:
         x: images.
-        boxes: int32, shape (N, 4), on the device of x: top, left, height, width, clipped to the image.
+        boxes: int32, shape (N, 4), on the device of x: top, left, height, width (not negative), clipped to the image.
         value: of the three channels, 0..255.
     """
-    check_nhwc_rgb("erase", x)
-    _check_boxes("erase", boxes, x)
+    op = "erase"
+    check_nhwc_rgb(op, x)
+    check_boxes(op, boxes, x)
+    levels = three_numbers(op, "value", value)
+    if len(levels) != 3:
+        raise ValueError(f"{op}: value must have 3 numbers, got {len(levels)}")
     params = new_records(x)
     params[:, Word.FLAGS] = int(Flag.ERASE_CONSTANT)
-    params[:, Word.ERASE : Word.ERASE + 4] = boxes
-    for c in range(3):
-        params[:, Word.ERASE_VALUE + c] = _float_bits("erase", "value", value[c] / 255.0, x)
+    params[:, Word.ERASE : Word.ERASE + 4] = clipped(boxes, x.shape[1], x.shape[2])
+    for c, level in enumerate(levels):
+        level = finite_number(op, f"value[{c}]", level, 0.0, 255.0)
+        params[:, Word.ERASE_VALUE + c] = _float_bits(level / 255.0, x)
     return _pixels(x, params, 0)
 
 
@@ -205,8 +260,8 @@ def mix(
     share: Value,
     boxes: torch.Tensor | None = None,
     *,
-    mean: Sequence[float] = (0.0, 0.0, 0.0),
-    std: Sequence[float] = (1.0, 1.0, 1.0),
+    mean: Sequence[float] | None = None,
+    std: Sequence[float] | None = None,
     dtype: torch.dtype = torch.float32,
     channels_last: bool = True,
 ) -> torch.Tensor:
@@ -217,7 +272,8 @@ def mix(
         partner: (N,) integers on the device of x: the row that each sample is mixed with. A row outside of the batch
             leaves the sample unmixed.
         share: of the sample itself, 0..1 (MixUp; not used by CutMix).
-        boxes: int32, shape (N, 4), on the device of x: what CutMix takes from the partner; None mixes up.
+        boxes: int32, shape (N, 4), on the device of x: what CutMix takes from the partner, as for `erase`;
+            None mixes up.
         mean: as for `normalize`.
         std: as for `normalize`.
         dtype: as for `normalize`.
@@ -226,18 +282,26 @@ def mix(
     Returns:
         (N, 3, H, W) of type `dtype`.
     """
-    check_nhwc_rgb("mix", x)
+    op = "mix"
+    check_nhwc_rgb(op, x)
+    n, height, width, _ = x.shape
+    check_tensor(op, "partner", partner)
+    if partner.dtype not in INTEGERS or tuple(partner.shape) != (n,) or partner.device != x.device:
+        rule = f"partner must have integers of shape ({n},) on {x.device}"
+        raise ValueError(f"{op}: {rule}, got {partner.dtype} {tuple(partner.shape)} on {partner.device}")
+    share = _value(op, "share", share, x, 0.0, 1.0)
+    mean, std = channel_constants(op, mean, std)
+    if not torch.compiler.is_compiling():
+        check_output(op, dtype, channels_last)
     params = new_records(x)
     params[:, Word.FLAGS] = int(Flag.MIXUP if boxes is None else Flag.CUTMIX)
-    if tuple(partner.shape) != (x.shape[0],) or partner.device != x.device or partner.is_floating_point():
-        rule = f"partner must have integers of shape ({x.shape[0]},) on {x.device}"
-        raise ValueError(f"mix: {rule}, got {partner.dtype} {tuple(partner.shape)} on {partner.device}")
-    params[:, Word.PARTNER] = partner.to(torch.int32)
-    params[:, Word.LAMBDA] = _float_bits("mix", "share", share, x)
+    rows = partner.long()
+    params[:, Word.PARTNER] = torch.where((rows >= 0) & (rows < n), rows, -1).to(torch.int32)
+    params[:, Word.LAMBDA] = _float_bits(share, x)
     if boxes is not None:
-        _check_boxes("mix", boxes, x)
-        params[:, Word.CUT : Word.CUT + 4] = boxes
-    result: torch.Tensor = torch.ops.lightning_gpuaug.augment(x, params, list(mean), list(std), dtype, channels_last, 0)
+        check_boxes(op, boxes, x)
+        params[:, Word.CUT : Word.CUT + 4] = clipped(boxes, height, width)
+    result: torch.Tensor = torch.ops.lightning_gpuaug.augment(x, params, mean, std, dtype, channels_last, 0)
     return result
 
 
@@ -245,15 +309,9 @@ def image_stats(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """Each image's histograms, int64 (N, 3, 256), and its mean grey, float32 (N,) (torchvision's grey, truncated)."""
     check_nhwc_rgb("image_stats", x)
     n = x.shape[0]
-    values = x.permute(0, 3, 1, 2).reshape(n, 3, -1).long()
+    values = x.permute(0, 3, 1, 2).reshape(n, 3, x.shape[1] * x.shape[2]).long()
     histogram = torch.zeros(n, 3, 256, dtype=torch.int64, device=x.device)
     histogram.scatter_add_(2, values, torch.ones_like(values))
-    weights = torch.tensor([2989, 5870, 1140], device=x.device)
-    gray = (values * weights[:, None]).sum(1) // 10000
+    red, green, blue = values.unbind(1)
+    gray = (2989 * red + 5870 * green + 1140 * blue) // 10000
     return histogram, gray.double().mean(1).float()
-
-
-def _check_boxes(op: str, boxes: torch.Tensor, x: torch.Tensor) -> None:
-    if boxes.dtype != torch.int32 or tuple(boxes.shape) != (x.shape[0], 4) or boxes.device != x.device:
-        rule = f"boxes must be int32 of shape ({x.shape[0]}, 4) on {x.device}"
-        raise ValueError(f"{op}: {rule}, got {boxes.dtype} {tuple(boxes.shape)} on {boxes.device}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import torch
 
+from lightning_gpuaug.ops._arguments import check_integer, check_tensor
 from lightning_gpuaug.ops.reference_math import philox
 
 SCHEMAS = {"uniforms": "uniforms(Tensor keys, Tensor slots, int epoch, int seed) -> Tensor"}
@@ -25,10 +26,13 @@ def uniforms(keys: torch.Tensor, slots: torch.Tensor, *, epoch: int, seed: int) 
         float64, shape (N, S, 4).
 
     Raises:
-        ValueError: keys or slots are not int64 on the CPU.
+        ValueError: keys or slots are not int64 on the CPU, or epoch or seed is not an integer of 64 bits.
         RuntimeError: they have more or fewer dimensions than one.
     """
+    check_integer("uniforms", "epoch", epoch)
+    check_integer("uniforms", "seed", seed)
     for name, tensor in (("keys", keys), ("slots", slots)):
+        check_tensor("uniforms", name, tensor)
         if tensor.dtype != torch.int64 or tensor.device.type != "cpu":
             raise ValueError(f"uniforms: {name} must be int64 on the CPU, got {tensor.dtype} on {tensor.device}")
     drawn: torch.Tensor = torch.ops.lightning_gpuaug.uniforms(keys, slots, epoch, seed)

@@ -7,7 +7,16 @@ from typing import Literal
 
 import torch
 
-from lightning_gpuaug.ops._box_checks import check_device, check_output_size, check_tensor, is_number
+from lightning_gpuaug.ops._arguments import (
+    as_float,
+    check_choice,
+    check_device,
+    check_output_size,
+    check_tensor,
+    is_number,
+    listed,
+    shown,
+)
 
 Interpolation = Literal["nearest", "bilinear", "bicubic"]
 Border = Literal["constant", "replicate", "reflect", "reflect101", "pil"]
@@ -79,10 +88,13 @@ def warp(
 
 def _fill_colour(fill: float | Sequence[float]) -> list[float]:
     """One number, or one a channel."""
-    values = [fill] if isinstance(fill, (int, float)) else fill
-    if not torch.compiler.is_compiling() and (isinstance(values, str) or not all(map(is_number, values))):
-        raise ValueError(f"warp: fill must be one number or one a channel, got {fill!r}")
-    return [float(v) for v in values]
+    values = [fill] if isinstance(fill, int | float) or is_number(fill) else fill
+    if not torch.compiler.is_compiling():
+        numbers = listed(values)
+        if numbers is None or not all(map(is_number, numbers)):
+            raise ValueError(f"warp: fill must be one number or one a channel, got {shown(fill)}")
+        return [as_float(v) for v in numbers]
+    return [float(v) for v in values]  # type: ignore[arg-type]
 
 
 def check_warp_choices(interpolation: str, border: str, centre: str) -> tuple[int, int]:
@@ -92,8 +104,7 @@ def check_warp_choices(interpolation: str, border: str, centre: str) -> tuple[in
         ("border", border, BORDERS),
         ("centre", centre, CENTRES),
     ):
-        if value not in allowed:
-            raise ValueError(f"warp: {name} must be one of {', '.join(allowed)}, got {value!r}")
+        check_choice("warp", name, value, allowed)
     return INTERPOLATIONS.index(interpolation), BORDERS.index(border)
 
 

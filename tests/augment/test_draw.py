@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
 import torch
@@ -95,6 +97,18 @@ def test_random_crops_takes_what_it_says() -> None:
         assert torch.equal(one, other)
     with pytest.raises(ValueError, match=r"random_crops: sizes must be torch\.int32 on the CPU, got torch\.int64"):
         ops.random_crops(keys, sizes.long(), **options)
+    for name, value in (
+        *(("scale", v) for v in (0.5, (0.5,), (0.5, 0.1), (-0.1, 1.0), (0.1, 1.1), ("a", 1.0), None, (math.nan, 1.0))),
+        *(("ratio", v) for v in (1.0, (0.0, 1.0), (2.0, 0.5), (0.5, math.inf), (None, 1.0), "ab")),
+        *(("hflip", v) for v in (-0.1, 1.1, math.nan, None, "0", True)),
+        *((name, v) for name in ("epoch", "seed") for v in (None, 1.5, "1", True, 2**63)),
+        *((name, v) for name in ("keys", "sizes") for v in (None, 3, [0], np.arange(3))),
+    ):
+        with pytest.raises(ValueError, match=rf"^random_crops: {name}.* must be .*, got .*$"):
+            ops.random_crops(**{"keys": keys, "sizes": sizes, **options, name: value})
+    for name, value in (("keys", [0]), ("slots", None), ("epoch", 0.5), ("seed", "1"), ("seed", True)):
+        with pytest.raises(ValueError, match=f"^uniforms: {name} must be .*, got .*$"):
+            ops.uniforms(**{"keys": keys, "slots": keys, "epoch": 0, "seed": 1, name: value})
     with pytest.raises(RuntimeError, match=r"random_crops: sizes must have shape \(3, 2\), got \(2, 2\)"):
         ops.random_crops(keys, sizes[:2], **options)
     schema = str(torch.ops.lightning_gpuaug.random_crops.default._schema)

@@ -347,6 +347,33 @@ def test_it_costs_no_more_than_a_few_milliseconds():
     assert best < 4e-3
 
 
+BAD_ARGUMENTS = {
+    "recipe": [None, "RandAugment", TrainRecipe],
+    "indices": [None, [0, 1], 3, "ab", np.arange(2.0), np.arange(4).reshape(2, 2), np.arange(2, dtype=np.uint64),
+                np.array([True, False]), torch.arange(2)],
+    "epoch": [None, -1, 1.5, "1", True, 2**32, math.nan, np.arange(2)],
+    "seed": [None, -1, 1.5, "1", True, 2**32, math.nan, np.arange(2)],
+    "height": [None, 0, -1, 8.0, "8", True, 32768, math.nan],
+    "width": [None, 0, -1, 8.0, "8", True, 32768, math.nan],
+    "sizes": [[[9, 9]] * 2, np.full((2, 2), 9.0), np.full((3, 2), 9), np.full((2, 3), 9), np.full(2, 9), "ab",
+              torch.full((2, 2), 9)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("recipe", [TrainRecipe(), TrainRecipe(crop=None, hflip=0.0)])
+@pytest.mark.parametrize("name", BAD_ARGUMENTS)
+def test_bad_arguments_are_one_line_that_names_them(name, recipe):
+    good = {"recipe": recipe, "indices": np.arange(2), "epoch": 0, "seed": 1, "height": 8, "width": 8,
+            "sizes": np.full((2, 2), 9, dtype=np.int32)}  # fmt: skip
+    sample_params(**good)
+    for value in BAD_ARGUMENTS[name]:
+        with pytest.raises(
+            ValueError, match=f"^sample_params: {name} must be .*, got |^sample_params: {name} must have"
+        ) as error:
+            sample_params(**good | {name: value})
+        assert len(str(error.value).splitlines()) == 1
+
+
 BAD_FIELDS = [
     (lambda: RandAugment(num_ops=11), r"RandAugment.num_ops must be a whole number in 1\.\.10, got 11"),
     (lambda: RandAugment(magnitude=31), r"RandAugment.magnitude must be a whole number in 0\.\.30, got 31"),

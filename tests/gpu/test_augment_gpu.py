@@ -9,6 +9,7 @@ from lightning_gpuaug import ops
 from lightning_gpuaug.ops import record as rec
 from lightning_gpuaug.ops.record import Flag, Op, Opcode, Word
 from tests.ops.programs import random_records, records
+from tests.ops.test_arguments import GOOD
 from tests.ops.test_augment_ragged import images, packed, plain_records
 
 pytestmark = pytest.mark.gpu
@@ -181,6 +182,29 @@ def test_the_current_stream_is_used_and_nothing_synchronises():
         torch.cuda.set_sync_debug_mode("default")
     stream.synchronize()
     assert torch.equal(result, expected)
+
+
+# The ops on one batch; those of the ragged family have their own tests below.
+SINGLE_OPS = [op for op in GOOD if "x" in GOOD[op] and op not in ("augment", "warp")]
+
+
+@pytest.mark.filterwarnings("ignore:Synchronization debug mode is a prototype feature:UserWarning")
+@pytest.mark.parametrize("op", SINGLE_OPS)
+def test_a_single_op_equals_the_cpus_and_does_not_synchronise(op):
+    there = {name: v.cuda() if isinstance(v, torch.Tensor) else v for name, v in GOOD[op].items()}
+    call = getattr(ops, op)
+    torch.cuda.synchronize()
+    try:
+        torch.cuda.set_sync_debug_mode("error")
+        result = call(**there)
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+    expected = call(**GOOD[op])
+    if op == "image_stats":  # the mean is a float64 sum, in no fixed order
+        assert torch.equal(result[0].cpu(), expected[0])
+        assert torch.allclose(result[1].cpu(), expected[1])
+    else:
+        assert torch.equal(result.cpu(), expected)
 
 
 def test_records_on_the_cpu_are_checked_and_copied():

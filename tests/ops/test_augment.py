@@ -429,3 +429,15 @@ def test_meta_tensors_give_shapes():
     result = ops.augment(x, params, dtype=torch.float16)
     assert (result.shape, result.dtype, result.device.type) == ((8, 3, 5, 7), torch.float16, "meta")
     assert result.is_contiguous(memory_format=torch.channels_last)
+
+
+def test_a_parameter_that_looks_like_an_op_is_none():
+    """Only what follows an op's last parameter is the next op."""
+    params = records([[Op(Opcode.AFFINE, (1.0, 0.0, 0.0, 0.0, 1.0, 0.0)), Op(Opcode.INVERT)]] * 2)
+    params[:, Word.PROGRAM + 2 : Word.PROGRAM + 7] = (
+        int(Opcode.BLUR) | 0x300
+    )  # tiny numbers; as ops, they would be wrong
+    ops.check_records(params, 20, 30)
+    params[1, Word.PROGRAM + 8] = 0xFF
+    with pytest.raises(ValueError, match=r"opcode of sample 1 must be 1\.\.21, got 255"):
+        ops.check_records(params, 20, 30)

@@ -144,8 +144,66 @@ def test_images_outside_of_the_data_are_black():
     data, offsets, sizes = packed(images())
     offsets, sizes = offsets.clone(), sizes.clone()
     offsets[0], offsets[1], sizes[2], sizes[3] = -1, data.numel() - 5, 0, torch.tensor([2**20, 2**20])
-    result = ops.augment_packed(data, offsets, sizes, records([[]] * 5), (8, 8), dtype=torch.uint8)
+    params = records([[]] * 5)
+    result = torch.ops.lightning_gpuaug.crop_resize_packed(data, offsets, sizes, params, 8, 8)
     assert [bool(image.any()) for image in result] == [False, False, False, False, True]
+
+
+@pytest.mark.parametrize("op", ["augment_packed", "resize_packed"])
+def test_on_the_cpu_an_image_outside_of_the_data_is_an_error(op):
+    """A black image with its label would train."""
+    data, offsets, sizes = packed(images())
+    params = {"params": records([[]] * 5)} if op == "augment_packed" else {}
+    for sample, offset, size, message in (
+        (0, -1, (61, 83), r"offsets and sizes must lie in data \(.* bytes\), got 61 x 83 x 3 bytes from -1 on"),
+        (1, data.numel() - 5, (40, 40), "offsets and sizes must lie in data"),
+        (1, 2**63 - 1, (40, 40), "offsets and sizes must lie in data"),
+        (2, 0, (0, 9), r"sizes must be 1\.\..*, got \(0, 9\)"),
+        (2, 0, (5, -9), r"sizes must be 1\.\..*, got \(5, -9\)"),
+        (3, 0, (2**31 - 1, 2**31 - 1), "sizes must|sizes must lie"),
+    ):
+        where, extent = offsets.clone(), sizes.clone()
+        where[sample], extent[sample] = offset, torch.tensor(size)
+        with pytest.raises(ValueError, match=f"^{op}: .*({message}).* for sample {sample}$"):
+            getattr(ops, op)(data, where, extent, size=(8, 8), **params)
+
+
+@pytest.mark.parametrize(
+    "box", [(0, 0, 62, 10), (-1, 0, 5, 5), (60, 0, 2, 5), (0, 80, 5, 4), (0, 0, 5, 0), (0, 0, -5, 5)]
+)
+def test_a_crop_window_that_leaves_its_image_is_an_error_on_the_host(box):
+    params = crop_records(windows())
+    params[0, Word.CROP : Word.CROP + 4] = torch.tensor(box)
+    message = r"crop window of sample 0 must lie in its image .*, got \[" + ", ".join(map(str, box)) + r"\]$"
+    for call in (
+        lambda: ops.augment_list(images(), params, (8, 8)),
+        lambda: ops.augment_packed(*packed(images()), params, (8, 8)),
+    ):
+        with pytest.raises(ValueError, match=f"^augment_(list|packed): {message}"):
+            call()
+
+
+def test_resized_crop_flips_the_samples_that_it_is_told():
+    x = torch.stack([picture(20, 30, seed=s) for s in range(3)])
+    boxes = torch.tensor([[1, 2, 9, 11]] * 3, dtype=torch.int32)
+    plain, flip = ops.resized_crop(x, boxes, (8, 6)), torch.tensor([True, False, True])
+    flipped = ops.resized_crop(x, boxes, (8, 6), flip=flip)
+    for i in range(3):
+        assert torch.equal(flipped[i], plain[i].flip(1) if flip[i] else plain[i])
+
+
+def test_resized_crop_clips_its_windows():
+    """A window that begins before the image ends where it says, and is not moved."""
+    x = picture(20, 30, seed=1)[None]
+    for box, rows, columns in (
+        ((-2, -3, 8, 9), slice(0, 6), slice(0, 6)),
+        ((15, 25, 50, 2**31 - 1), slice(15, 20), slice(25, 30)),
+        ((-9, 40, 3, 5), slice(0, 1), slice(29, 30)),
+        ((5, 6, 0, 3), slice(0, 20), slice(0, 30)),
+    ):
+        cut = ops.resized_crop(x, torch.tensor([box], dtype=torch.int32), (7, 5))
+        whole = torch.zeros(1, 4, dtype=torch.int32)
+        assert torch.equal(cut, ops.resized_crop(x[:, rows, columns], whole, (7, 5))), box
 
 
 def test_crop_windows_of_a_recipe_are_those_of_draw():
@@ -190,7 +248,7 @@ def test_bad_input_is_one_line():
         ),
         (
             lambda: ops.augment_packed(data, offsets, sizes, params[:4], size),
-            r"params must be int32 of shape \(5, 64\)",
+            r"params must have shape \(5, 64\)",
         ),
         (lambda: ops.augment_packed(data, offsets, sizes, params, (0, 4)), r"size must be two numbers in 1\.\.32767"),
         (
