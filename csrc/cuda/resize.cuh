@@ -167,9 +167,9 @@ struct Pixels {
     const int behind = static_cast<int>(address & 3) + kChannels * count;  // of the last byte, from the first word on
     const int last = (behind - 1) / 4;
     uint32_t partial = 0;
-#pragma unroll
-    for (int b = 0; b < 4; ++b) {
-      if (4 * last + b < behind) partial |= __ldg(reinterpret_cast<const uint8_t*>(aligned + last) + b) << 8 * b;
+#pragma unroll 1
+    for (int at = behind - 1; at >= 4 * last; --at) {
+      partial = partial << 8 | __ldg(reinterpret_cast<const uint8_t*>(aligned) + at);
     }
 #pragma unroll
     for (int i = 0; i < kWords; ++i) word[i] = i < last ? __ldg(aligned + i) : partial;
@@ -219,8 +219,8 @@ class LineSum {
       if (row_ + 1 < last_row_) {
         next_ += stride_;
         pixels_.load(next_);
-      } else {
-        if (row_ < last_row_) next_ += stride_;
+      } else if (row_ < last_row_) {
+        next_ += stride_;
         pixels_.load_exactly(next_, kTaps);
       }
       here.add(weight_, sum);
