@@ -135,13 +135,14 @@ struct PixelBytes {
   }
 };
 
-// The same, wherever they begin, in the words that hold them: no other word is read, for no other may be there.
+// The same, wherever they begin, in the aligned words that hold them.
 template <int kTaps>
 struct Pixels {
   static constexpr int kBytes = kChannels * kTaps;
   static constexpr int kWords = (kBytes + 6) / 4;  // at any address
   uint32_t word[kWords];
 
+  // The last of the words may reach 3 bytes beyond the pixels.
   __device__ __forceinline__ void load(const uint8_t* p) {
     const uintptr_t address = reinterpret_cast<uintptr_t>(p);
     const uint32_t* aligned = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
@@ -150,13 +151,28 @@ struct Pixels {
     word[kWords - 1] = __ldg(reinterpret_cast<const uint32_t*>((address + kBytes - 1) & ~uintptr_t{3}));
   }
 
-  // `count` pixels, at least 1; what comes instead of the others is any.
+  // The same for `count` pixels, 1 to kTaps; what comes instead of the others is any.
   __device__ __forceinline__ void load(const uint8_t* p, int count) {
     const uintptr_t address = reinterpret_cast<uintptr_t>(p);
     const uint32_t* aligned = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
     const int last = (static_cast<int>(address & 3) + kChannels * count - 1) / 4;
 #pragma unroll
     for (int i = 0; i < kWords; ++i) word[i] = __ldg(aligned + min(i, last));
+  }
+
+  // The same, and no byte beyond them is read: the data may end there.
+  __device__ __forceinline__ void load_exactly(const uint8_t* p, int count) {
+    const uintptr_t address = reinterpret_cast<uintptr_t>(p);
+    const uint32_t* aligned = reinterpret_cast<const uint32_t*>(address & ~uintptr_t{3});
+    const int behind = static_cast<int>(address & 3) + kChannels * count;  // of the last byte, from the first word on
+    const int last = (behind - 1) / 4;
+    uint32_t partial = 0;
+#pragma unroll 1
+    for (int at = behind - 1; at >= 4 * last; --at) {
+      partial = partial << 8 | __ldg(reinterpret_cast<const uint8_t*>(aligned) + at);
+    }
+#pragma unroll
+    for (int i = 0; i < kWords; ++i) word[i] = i < last ? __ldg(aligned + i) : partial;
   }
 
   // `p` is where they were loaded from.
@@ -183,7 +199,7 @@ class LineSum {
 #pragma unroll
     for (int k = 0; k < kTaps; ++k) weight_[k] = k < spare ? 0.0f : column.weight[k - spare];
     next_ = shared.job.origin + static_cast<int64_t>(column.begin - (kTaps ? spare : 0)) * kChannels + row * stride_;
-    if constexpr (kTaps > 0) pixels_.load(next_);
+    load();
   }
 
   __device__ __forceinline__ int row() const { return row_; }  // that comes next
@@ -192,7 +208,7 @@ class LineSum {
   __device__ __forceinline__ void skip_to(int row) {
     next_ += (min(row, last_row_) - min(row_, last_row_)) * stride_;
     row_ = row;
-    if constexpr (kTaps > 0) pixels_.load(next_);
+    load();
   }
 
   __device__ __forceinline__ void operator()(float (&sum)[kChannels]) {
@@ -200,8 +216,13 @@ class LineSum {
     for (int c = 0; c < kChannels; ++c) sum[c] = 0.0f;
     if constexpr (kTaps > 0) {
       const PixelBytes<kTaps> here = pixels_.bytes(next_);
-      if (row_ < last_row_) next_ += stride_;
-      pixels_.load(next_);
+      if (row_ + 1 < last_row_) {
+        next_ += stride_;
+        pixels_.load(next_);
+      } else if (row_ < last_row_) {
+        next_ += stride_;
+        pixels_.load_exactly(next_, kTaps);
+      }
       here.add(weight_, sum);
       if (row_ + kRowsAhead < last_row_) {
         asm volatile("prefetch.global.L2 [%0];" ::"l"(next_ + (kRowsAhead - 1) * stride_));
@@ -215,6 +236,20 @@ class LineSum {
   }
 
  private:
+  __device__ __forceinline__ void load() {
+    if constexpr (kTaps > 0) load(pixels_, next_, kTaps);
+  }
+
+  // Pixels of `row_`. Behind the last row of a window may be nothing; behind the others is the next one.
+  template <int kMost>
+  __device__ __forceinline__ void load(Pixels<kMost>& pixels, const uint8_t* p, int count) const {
+    if (row_ < last_row_) {
+      pixels.load(p, count);
+    } else {
+      pixels.load_exactly(p, count);
+    }
+  }
+
   __device__ __forceinline__ void add_groups(float (&sum)[kChannels]) const {
     const Line& column = shared_.columns[threadIdx.x];
     const int count = column.count();
@@ -224,14 +259,14 @@ class LineSum {
 #pragma unroll
       for (int i = 0; i < kGroup; ++i) weight[i] = shared_.wide[k + i][threadIdx.x];
       Pixels<kGroup> pixels;
-      pixels.load(next_ + k * kChannels, min(count - k, kGroup));
+      load(pixels, next_ + k * kChannels, min(count - k, kGroup));
       pixels.bytes(next_ + k * kChannels).add(weight, sum);
     }
 #pragma unroll 1
     for (int k = kWideTaps; k < count; ++k) {
       const float weight[1] = {weight_at(shared_.job.interpolation, shared_.job.columns, column.taps(), k, kColumnScale)};
       Pixels<1> pixel;
-      pixel.load(next_ + k * kChannels);
+      load(pixel, next_ + k * kChannels, 1);
       pixel.bytes(next_ + k * kChannels).add(weight, sum);
     }
   }
