@@ -35,9 +35,9 @@ def decoding_graph(decoding: Decoding) -> Any:
         window = {"start": asked[inputs.START], "shape": asked[inputs.SIZE]}
         if decoding.feed == "pixels":
             images = fn.external_source(name="images", dtype=types.UINT8, ndim=3, no_copy=True)
-            pixels = fn.slice(images, **window, axes=(0, 1))
+            # Whole images go to the GPU: cutting windows out of them on the CPU, byte by byte, takes longer.
+            pixels = fn.slice(images.gpu() if gpu else images, **window, axes=(0, 1))
             pixels = fn.reshape(pixels, layout="HWC")
-            pixels = pixels.gpu() if gpu else pixels
         else:
             encoded = _encoded(decoding.feed)
             pixels = fn.decoders.image_slice(
