@@ -73,13 +73,8 @@ class DecodePipeline:
             self._running = True
 
     def _feed_images(self, images: Paths | Encoded) -> None:
-        if not isinstance(images, Encoded):
-            self._pipe.feed_input("images", path_bytes(images))
-        elif self.decoding.feed == "pixels":
-            self._pipe.feed_input("images", in_memory.pixel_tensors(images))
-        else:
-            self._pipe.feed_input("images", in_memory.whole_buffer(images))
-            self._pipe.feed_input("ranges", in_memory.ranges(images))
+        fed = in_memory.tensors(images) if isinstance(images, Encoded) else path_bytes(images)
+        self._pipe.feed_input("images", fed)
 
     @ranged("gpuaug.decode")
     def pop(self) -> Decoded:
