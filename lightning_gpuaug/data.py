@@ -57,6 +57,13 @@ class _Place:
 
 
 @dataclass(frozen=True)
+class _Labels:
+    """What the labels mean, by a checkpoint: the names of its training classes, or that they had none."""
+
+    classes: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
 class _Made:
     """What a loader was made from: when the module's attributes say something else, another one is made."""
 
@@ -159,25 +166,32 @@ class ImageDataModule(pl.LightningDataModule):
         self._made: dict[str, _Made] = {}
         self._restored: dict[str, Any] | None = None  # what a checkpoint says, until the next fit
         self._ended: dict[str, Any] | None = None  # where training was when its loader was closed
-        self._checkpoint_classes: tuple[str, ...] | None = None  # training classes, where no training data is given
+        self._labels_of_checkpoint: _Labels | None = None  # what labels mean, where no training data is given
         self._bad_images: dict[str, str] = {}  # of loaders that are gone
 
     # ---- what is in the data -------------------------------------------------------------------------------------
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Names of the classes, the position being the label; None when they are unknown. Scans the data."""
+        """Names of the classes, the position being the label; None when they are unknown. Scans the data.
+
+        They are those of the training data; without any, of the checkpoint that was loaded; without one, of the data
+        there is.
+        """
+        if self._labels_of_checkpoint is not None:
+            return self._labels_of_checkpoint.classes
         return self._labels().classes
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """Class name to label."""
-        return self._labels().class_to_idx
+        """Class name to label; empty when the names are unknown."""
+        return {name: label for label, name in enumerate(self.classes or ())}
 
     @property
     def num_classes(self) -> int:
         """Number of classes: the size of the model's output."""
-        return self._labels().num_classes
+        known = self._labels_of_checkpoint
+        return len(known.classes) if known is not None and known.classes else self._labels().num_classes
 
     def sample_name(self, index: int, stage: Stage = "predict") -> str:
         """The file (or record key) of a sample.
@@ -220,7 +234,7 @@ class ImageDataModule(pl.LightningDataModule):
         if stage not in self._labelled:
             source = self._given[stage]
             train = self._given.get("train")
-            classes = train.classes if train is not None else self._checkpoint_classes
+            classes = self.classes if train is not None or self._labels_of_checkpoint is not None else None
             if stage in ("val", "test") and classes is not None:
                 source = source.with_classes(classes)
             self._labelled[stage] = source
@@ -455,7 +469,7 @@ class ImageDataModule(pl.LightningDataModule):
         if state.get("version") != _STATE_VERSION:
             raise ValueError(f"data state version must be {_STATE_VERSION}, got {state.get('version')!r}")
         if "train" not in self._given:
-            self._checkpoint_classes = tuple(state["classes"]) if state["classes"] is not None else None
+            self._labels_of_checkpoint = _Labels(tuple(state["classes"]) if state["classes"] is not None else None)
             self._labelled.clear()
             return
         classes = list(self.classes) if self.classes is not None else None
