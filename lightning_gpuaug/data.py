@@ -89,7 +89,7 @@ class ImageDataModule(pl.LightningDataModule):
         train: a path (class sub-folders, as torchvision's ImageFolder) or a source.
         val: the same, labelled with the training classes.
         test: the same, labelled with the training classes.
-        predict: the same; labels are not used.
+        predict: a path (its images at any depth, class sub-folders or not) or a source; labels are not used.
         batch_size: training images per device and step.
         eval_batch_size: evaluation images per device and step; `batch_size` if None.
         image_size: height and width of the images, pixels; for training, unless `train_recipe.image_size` says
@@ -153,7 +153,9 @@ class ImageDataModule(pl.LightningDataModule):
         instance("train_recipe", train_recipe, TrainRecipe)
         instance("eval_recipe", eval_recipe, EvalRecipe)
         given = {"train": train, "val": val, "test": test, "predict": predict}
-        self._given: dict[str, Source] = {k: as_source(v) for k, v in given.items() if v is not None}
+        self._given: dict[str, Source] = {
+            stage: as_source(value, labelled=stage != "predict") for stage, value in given.items() if value is not None
+        }
         self._labelled: dict[str, Source] = {}
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
         self.image_size, self.train_recipe, self.eval_recipe = image_size, train_recipe, eval_recipe

@@ -301,7 +301,11 @@ def test_without_the_training_data_classes_are_the_checkpoints(
     listed = tmp_path / "list.txt"
     listed.write_text("".join(f"{image}\n" for image in images))
     without_labels = f"{{class_path: FileList, init_args: {{path: {listed}, labels: none}}}}"
-    for source in (str(tmp_path / "predict"), without_labels):
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    for image in images:
+        shutil.copy(image, loose / f"{image.parent.name}_{image.name}")
+    for source in (str(tmp_path / "predict"), str(loose), without_labels):
         assert main(["predict", *elsewhere, f"--data.predict={source}"]) == 0
         with (tmp_path / "predictions.csv").open(newline="") as file:
             rows = list(csv.DictReader(file))
