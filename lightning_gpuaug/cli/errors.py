@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import errno
 import os
 import re
 import sys
@@ -14,6 +15,8 @@ OK = 0
 FOUND_PROBLEMS = 1
 USAGE = 2
 
+# What a disk or its permissions refuse: the message names the file, wherever it was raised.
+_OF_THE_MACHINE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 _PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1])
 
 
@@ -25,9 +28,12 @@ def _is_message_to_user(error: BaseException) -> bool:
     """Tell an error that this package raised on purpose from a defect or a failing environment.
 
     Errors for the user are the built-in kinds below, raised by this package's own lines, and what Lightning calls a
-    misconfiguration; their text is complete, so a traceback adds nothing. Everything else keeps its traceback.
+    misconfiguration, and what a disk refuses; their text is complete, so a traceback adds nothing. Everything else
+    keeps its traceback.
     """
     if type(error).__name__ == "MisconfigurationException":  # Lightning's word for the same; not worth its import
+        return True
+    if isinstance(error, OSError) and error.filename is not None and error.errno in _OF_THE_MACHINE:
         return True
     if not isinstance(error, ValueError | OSError | RuntimeError) or error.__traceback__ is None:
         return False

@@ -203,6 +203,20 @@ class TrainingCLI(LightningCLI):
             if message is None:
                 raise
             raise UsageError(str(message)) from error
+        self._refuse_other_image_size()
+
+    def _refuse_other_image_size(self) -> None:
+        """Refuse images of a size that the network does not take: it would say so with its first batch."""
+        data, network = self.datamodule, getattr(self.model, "network", None)
+        embedding = getattr(network, "patch_embed", None)  # how timm's transformers say it
+        size = getattr(embedding, "img_size", None)
+        if not isinstance(data, ImageDataModule) or not isinstance(self.model, Classifier) or not size:
+            return
+        if getattr(embedding, "strict_img_size", False) and tuple(size) != (data.image_size, data.image_size):
+            raise UsageError(
+                f"data.image_size is {data.image_size} but {self.model.hparams['model']} takes images of "
+                f"{size[0]}; set data.image_size to that, or model.model_args to {{img_size: {data.image_size}}}"
+            )
 
     def _trains_on_data(self) -> bool:
         """Whether training data, whose classes the model must have, is configured (or may be: another data module)."""

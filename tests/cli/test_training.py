@@ -73,9 +73,9 @@ def test_num_classes_follows_the_data(tiny: list[str]) -> None:
 # ---- conflicts ---------------------------------------------------------------------------------------------------
 
 
-def error_of(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+def error_of(capsys: pytest.CaptureFixture[str], *args: str, code: int = 2) -> str:
     capsys.readouterr()
-    assert main(list(args)) == 2
+    assert main(list(args)) == code
     return capsys.readouterr().err.strip().splitlines()[-1]
 
 
@@ -259,6 +259,23 @@ def test_what_the_parser_refuses_is_one_line(
 @pytest.mark.parametrize("options", [[], ["--data.train=/data/train"]])
 def test_a_fit_without_a_model_says_so(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert error_of(capsys, "fit", *options) == "gpuaug fit: error: model.model is required"
+
+
+def test_a_network_for_another_image_size_is_refused(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    given = [option for option in tiny if not option.startswith("--model.model=")]
+    given.append("--model.model=vit_tiny_patch16_224")
+    assert error_of(capsys, "fit", *given) == (
+        "gpuaug fit: error: data.image_size is 32 but vit_tiny_patch16_224 takes images of 224; "
+        "set data.image_size to that, or model.model_args to {img_size: 32}"
+    )
+    assert build(*given, "--model.model_args={img_size: 32}").datamodule.image_size == 32
+
+
+def test_what_the_disk_refuses_is_one_line(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    folder = "/sys/kernel/no_such_folder"  # where nobody can make one
+    error = error_of(capsys, "fit", *tiny, "--trainer.logger=false", f"--trainer.default_root_dir={folder}", code=1)
+    assert error.startswith("gpuaug fit: error: [Errno ")
+    assert error.endswith(f": '{folder}'")
 
 
 def test_a_file_that_is_no_checkpoint_is_one_line(
