@@ -57,6 +57,13 @@ class _Place:
 
 
 @dataclass(frozen=True)
+class _Labels:
+    """What the labels mean, by a checkpoint: the names of its training classes, or that they had none."""
+
+    classes: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
 class _Made:
     """What a loader was made from: when the module's attributes say something else, another one is made."""
 
@@ -82,7 +89,7 @@ class ImageDataModule(pl.LightningDataModule):
         train: a path (class sub-folders, as torchvision's ImageFolder) or a source.
         val: the same, labelled with the training classes.
         test: the same, labelled with the training classes.
-        predict: the same; labels are not used.
+        predict: a path (its images at any depth, class sub-folders or not) or a source; labels are not used.
         batch_size: training images per device and step.
         eval_batch_size: evaluation images per device and step; `batch_size` if None.
         image_size: height and width of the images, pixels; for training, unless `train_recipe.image_size` says
@@ -146,7 +153,9 @@ class ImageDataModule(pl.LightningDataModule):
         instance("train_recipe", train_recipe, TrainRecipe)
         instance("eval_recipe", eval_recipe, EvalRecipe)
         given = {"train": train, "val": val, "test": test, "predict": predict}
-        self._given: dict[str, Source] = {k: as_source(v) for k, v in given.items() if v is not None}
+        self._given: dict[str, Source] = {
+            stage: as_source(value, labelled=stage != "predict") for stage, value in given.items() if value is not None
+        }
         self._labelled: dict[str, Source] = {}
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
         self.image_size, self.train_recipe, self.eval_recipe = image_size, train_recipe, eval_recipe
@@ -159,25 +168,32 @@ class ImageDataModule(pl.LightningDataModule):
         self._made: dict[str, _Made] = {}
         self._restored: dict[str, Any] | None = None  # what a checkpoint says, until the next fit
         self._ended: dict[str, Any] | None = None  # where training was when its loader was closed
-        self._checkpoint_classes: tuple[str, ...] | None = None  # training classes, where no training data is given
+        self._labels_of_checkpoint: _Labels | None = None  # what labels mean, where no training data is given
         self._bad_images: dict[str, str] = {}  # of loaders that are gone
 
     # ---- what is in the data -------------------------------------------------------------------------------------
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """Names of the classes, the position being the label; None when they are unknown. Scans the data."""
+        """Names of the classes, the position being the label; None when they are unknown. Scans the data.
+
+        They are those of the training data; without any, of the checkpoint that was loaded; without one, of the data
+        there is.
+        """
+        if self._labels_of_checkpoint is not None:
+            return self._labels_of_checkpoint.classes
         return self._labels().classes
 
     @property
     def class_to_idx(self) -> dict[str, int]:
-        """Class name to label."""
-        return self._labels().class_to_idx
+        """Class name to label; empty when the names are unknown."""
+        return {name: label for label, name in enumerate(self.classes or ())}
 
     @property
     def num_classes(self) -> int:
         """Number of classes: the size of the model's output."""
-        return self._labels().num_classes
+        known = self._labels_of_checkpoint
+        return len(known.classes) if known is not None and known.classes else self._labels().num_classes
 
     def sample_name(self, index: int, stage: Stage = "predict") -> str:
         """The file (or record key) of a sample.
@@ -220,7 +236,7 @@ class ImageDataModule(pl.LightningDataModule):
         if stage not in self._labelled:
             source = self._given[stage]
             train = self._given.get("train")
-            classes = train.classes if train is not None else self._checkpoint_classes
+            classes = self.classes if train is not None or self._labels_of_checkpoint is not None else None
             if stage in ("val", "test") and classes is not None:
                 source = source.with_classes(classes)
             self._labelled[stage] = source
@@ -455,7 +471,7 @@ class ImageDataModule(pl.LightningDataModule):
         if state.get("version") != _STATE_VERSION:
             raise ValueError(f"data state version must be {_STATE_VERSION}, got {state.get('version')!r}")
         if "train" not in self._given:
-            self._checkpoint_classes = tuple(state["classes"]) if state["classes"] is not None else None
+            self._labels_of_checkpoint = _Labels(tuple(state["classes"]) if state["classes"] is not None else None)
             self._labelled.clear()
             return
         classes = list(self.classes) if self.classes is not None else None

@@ -105,10 +105,13 @@ def run(parser: DataParser, config: Namespace, say: Lines) -> None:
     from lightning_gpuaug.bench.loader import device_of
 
     data = training_module(parser, config)
-    device = device_of(config.device)
+    try:
+        device = device_of(config.device)
+        data.setup_for(device)
+    except (ValueError, OSError) as error:
+        raise UsageError(str(error)) from error
     facts = environment()
     say(one_line(facts))
-    data.setup_for(device)
     try:
         found = tuned(data, device, config, facts, say) if config.tune else _measure(data, config, facts, say)
     finally:

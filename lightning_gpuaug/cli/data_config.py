@@ -42,6 +42,7 @@ def data_parser(command: str, description: str, example: str) -> DataParser:
         epilog=f"example: {example}",
         parser_mode=PARSER_MODE,
         formatter_class=HelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--config", action=ActionConfigFile, help="a training configuration; later ones win")
     parser.add_argument(

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import difflib
+import errno
 import os
+import re
 import sys
 import traceback
 from collections.abc import Callable
@@ -12,6 +15,8 @@ OK = 0
 FOUND_PROBLEMS = 1
 USAGE = 2
 
+# What a disk or its permissions refuse: the message names the file, wherever it was raised.
+_OF_THE_MACHINE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 _PACKAGE_FOLDER = str(Path(__file__).resolve().parents[1])
 
 
@@ -23,9 +28,12 @@ def _is_message_to_user(error: BaseException) -> bool:
     """Tell an error that this package raised on purpose from a defect or a failing environment.
 
     Errors for the user are the built-in kinds below, raised by this package's own lines, and what Lightning calls a
-    misconfiguration; their text is complete, so a traceback adds nothing. Everything else keeps its traceback.
+    misconfiguration, and what a disk refuses; their text is complete, so a traceback adds nothing. Everything else
+    keeps its traceback.
     """
     if type(error).__name__ == "MisconfigurationException":  # Lightning's word for the same; not worth its import
+        return True
+    if isinstance(error, OSError) and error.filename is not None and error.errno in _OF_THE_MACHINE:
         return True
     if not isinstance(error, ValueError | OSError | RuntimeError) or error.__traceback__ is None:
         return False
@@ -49,27 +57,52 @@ def one_line(message: str) -> str:
 
     Messages of another form are returned as they are.
     """
-    keys, problem, given = list[str](), "", ""
+    keys, problems, given = list[str](), list[str](), ""
     for raw in message.splitlines():
         line = raw.strip().removeprefix("- ")
         if line.startswith('Parser key "'):
-            if not problem:
+            if not problems:
                 name, _, rest = line.removeprefix('Parser key "').partition('":')
                 keys.append(name)
-                problem = rest.strip()
+                problems += [rest.strip()] * bool(rest.strip())
         elif line.startswith("Given value: "):
-            given = given or line.removeprefix("Given value: ")
-        elif not (problem or line in _NO_PROBLEM or line.startswith(_NO_PROBLEM_START)):
-            problem = line
-    if not keys or not problem:
+            if problems:
+                given = line.removeprefix("Given value: ")
+                break  # what else was tried for a key further up
+        elif line and line not in _NO_PROBLEM and not line.startswith(_NO_PROBLEM_START):
+            problems.append(line)
+    if not keys or not problems:
         return message
-    if given and "ot value" not in problem and "NestedArg" not in given:
+    # A path is tried for every class too.
+    problem = _most_telling([line for line in problems if not line.startswith(_NOT_A_PATH)] or problems, given)
+    if problem.startswith(_REQUIRED):
+        return f"{'.'.join([*keys, problem.removeprefix(_REQUIRED)])} is required"
+    said = "ot value" in problem or given in re.split(r"[\s;]+", problem)
+    if given and not said and not given.startswith(("NestedArg", "Namespace(")):
         problem = f"{problem}, got {given}"
     return f"{'.'.join(keys)}: {problem}"
 
 
+def _most_telling(problems: list[str], given: str) -> str:
+    """Of what each type of a union has against a value: the words of which it is a misspelling, else the first."""
+    if problems[0].startswith(_REQUIRED):
+        return problems[0]
+    choices = [problem for problem in problems if problem.startswith("Expected a typing.Literal[")]
+    near = {problem: difflib.get_close_matches(repr(given), _QUOTED.findall(problem), n=1) for problem in choices}
+    for problem, words in near.items():
+        if words:
+            return problem
+    imported = [problem for problem in problems if problem.startswith("Expected a dot import path string: ")]
+    if imported:
+        return f"no known class is called {given}; one of another package is given as package.module.Class"
+    return problems[0]
+
+
 _NO_PROBLEM = ("Errors:", "Does not validate against any of the Union subtypes", "Expected a <class 'NoneType'>")
 _NO_PROBLEM_START = ("Subtypes: ", "Problem with given class_path", "Given value type: ")
+_NOT_A_PATH = "Expected a path but "
+_REQUIRED = "the following arguments are required: "
+_QUOTED = re.compile(r"'[^']*'")
 
 
 def report(command: str, message: object) -> None:

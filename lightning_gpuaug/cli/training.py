@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 import sys
+import traceback
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -20,6 +21,7 @@ import lightning_gpuaug.sources  # noqa: F401  (short class names in YAML need t
 from lightning_gpuaug.callbacks import Throughput
 from lightning_gpuaug.classifier import Classifier
 from lightning_gpuaug.cli import strict_yaml
+from lightning_gpuaug.cli.checkpoints import Checkpoint, read_checkpoint
 from lightning_gpuaug.cli.errors import OK, USAGE, UsageError, message_to_user_behind, one_line, report, run_command
 from lightning_gpuaug.cli.predictions import write_predictions
 from lightning_gpuaug.data import ImageDataModule
@@ -78,9 +80,10 @@ class Parser(LightningArgumentParser):
         """Report `message` and exit with code 2, without the pages of usage that a Trainer's options make."""
         if not self.exit_on_error:
             super().error(message, ex)
-        command = getattr(getattr(ex, "subcommand_parser", None), "prog", self.prog).split()[-1]
+        _, *words = getattr(getattr(ex, "subcommand_parser", None), "prog", self.prog).split()
+        command = " ".join(word for word in words if not word.startswith("["))  # gpuaug [options] fit
         whole = os.environ.get("GPUAUG_TRACEBACK") == "1"
-        report("" if command == self.prog else command, message if whole else one_line(message))
+        report(command, message if whole else one_line(message))
         self.exit(USAGE)
 
     def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
@@ -101,7 +104,12 @@ class TrainingCLI(LightningCLI):
 
     def __init__(self, args: ArgsType = None, run: bool = True) -> None:
         """Parse, build and, with `run`, start. See `lightning.pytorch.cli.LightningCLI`."""
-        settings = {"parser_mode": PARSER_MODE, "logger": _log, "formatter_class": HelpFormatter}
+        settings = {
+            "parser_mode": PARSER_MODE,
+            "logger": _log,
+            "formatter_class": HelpFormatter,
+            "allow_abbrev": False,  # --trainer.max_epoch beside --trainer.max_epochs would be lost without a word
+        }
         parser_kwargs: dict[str, Any] = {"prog": "gpuaug", **settings}
         for command, example in EXAMPLES.items():
             parser_kwargs[command] = {"epilog": f"example: {example}", **settings}
@@ -138,12 +146,22 @@ class TrainingCLI(LightningCLI):
         if not isinstance(given, list):
             raise TypeError(f"args must be a list of str, got {type(given).__name__}")
         _reject_repeated_options(given)
+        if given and given[0] in EXAMPLES:
+            parser.prog = f"gpuaug {given[0]}"  # what it finds wrong as a whole is told of this command
         self.config = parser.parse_args(given)
         with _dropped_arguments_told():
             written = parser.parse_args(given, defaults=False)
         self._written = written.get(str(written.get("subcommand")), written)
+        self._checkpoint = self._read_checkpoint()
+
+    def _read_checkpoint(self) -> Checkpoint | None:
+        """What is used of `ckpt_path`, read before LightningCLI reads it, which shows how torch fails at it."""
+        path = self.config.get(str(self.config.get("subcommand")), self.config).get("ckpt_path")
+        return None if path is None else read_checkpoint(str(path))
 
     def _agreed_num_classes(self, num_classes: int) -> int:
+        if self._checkpoint is not None and self._checkpoint.num_classes is not None and not self._trains_on_data():
+            return self._checkpoint.num_classes  # the data to test or predict need not have every class, or labels
         written = self._written.get("model.init_args.num_classes")
         if written is not None and written != num_classes:
             raise UsageError(
@@ -153,11 +171,7 @@ class TrainingCLI(LightningCLI):
         return num_classes
 
     def before_instantiate_classes(self) -> None:
-        """Refuse what would be lost or doubled without a word, and a checkpoint that is not there."""
-        checkpoint = self._configured("ckpt_path")
-        looks_local = checkpoint is not None and str(checkpoint).endswith(".ckpt") and "://" not in str(checkpoint)
-        if looks_local and not Path(checkpoint).exists():
-            raise UsageError(f"ckpt_path: no such checkpoint: {checkpoint} (seen from {Path.cwd()})")
+        """Refuse what would be lost or doubled without a word."""
         self._refuse_model_unlike_checkpoint()
         self._refuse_second_throughput()
 
@@ -189,6 +203,25 @@ class TrainingCLI(LightningCLI):
             if message is None:
                 raise
             raise UsageError(str(message)) from error
+        self._refuse_other_image_size()
+
+    def _refuse_other_image_size(self) -> None:
+        """Refuse images of a size that the network does not take: it would say so with its first batch."""
+        data, network = self.datamodule, getattr(self.model, "network", None)
+        embedding = getattr(network, "patch_embed", None)  # how timm's transformers say it
+        size = getattr(embedding, "img_size", None)
+        if not isinstance(data, ImageDataModule) or not isinstance(self.model, Classifier) or not size:
+            return
+        if getattr(embedding, "strict_img_size", False) and tuple(size) != (data.image_size, data.image_size):
+            raise UsageError(
+                f"data.image_size is {data.image_size} but {self.model.hparams['model']} takes images of "
+                f"{size[0]}; set data.image_size to that, or model.model_args to {{img_size: {data.image_size}}}"
+            )
+
+    def _trains_on_data(self) -> bool:
+        """Whether training data, whose classes the model must have, is configured (or may be: another data module)."""
+        arguments = self._configured("data.init_args")
+        return arguments is None or "train" not in arguments or arguments["train"] is not None
 
     def _configured(self, key: str) -> Any:
         return self.config.get(str(self.subcommand), self.config).get(key)
@@ -238,5 +271,17 @@ def main(args: list[str], run: bool = True) -> Any:
 
 
 def _run(args: list[str]) -> int:
-    TrainingCLI(args)
+    try:
+        TrainingCLI(args)
+    except Exception as error:
+        message = message_to_user_behind(error)
+        if message is None or not _from_set_up(error):
+            raise
+        raise UsageError(str(message)) from error
     return OK
+
+
+def _from_set_up(error: BaseException) -> bool:
+    """Whether the data module refused what it was configured with, before the first batch."""
+    set_up = {ImageDataModule.setup.__code__, ImageDataModule.load_state_dict.__code__}
+    return any(frame.f_code in set_up for frame, _ in traceback.walk_tb(error.__traceback__))

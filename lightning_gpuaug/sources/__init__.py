@@ -7,7 +7,7 @@ import os
 from lightning_gpuaug.sources.base import Source
 from lightning_gpuaug.sources.examples import Examples
 from lightning_gpuaug.sources.filelist import FileList
-from lightning_gpuaug.sources.folder import ImageFolder
+from lightning_gpuaug.sources.folder import ImageFolder, UnlabelledFolder
 from lightning_gpuaug.sources.lmdb import LMDB
 from lightning_gpuaug.sources.numpyfolder import NumpyFolder
 from lightning_gpuaug.sources.orders import weighted_order
@@ -32,8 +32,12 @@ __all__ = [
 ]
 
 
-def as_source(value: str | os.PathLike[str] | Source) -> Source:
+def as_source(value: str | os.PathLike[str] | Source, labelled: bool = True) -> Source:
     """`value` itself if it is a source, the `ImageFolder` at `value` if it is a path.
+
+    Args:
+        value: a source or a path.
+        labelled: False takes all images below a path, whether or not they are in class folders.
 
     Raises:
         TypeError: it is neither.
@@ -53,5 +57,5 @@ def as_source(value: str | os.PathLike[str] | Source) -> Source:
             "is given as {class_path: FileList, init_args: {path: …}}"
         )
     if isinstance(value, (str, os.PathLike)):
-        return ImageFolder(value)
+        return ImageFolder(value) if labelled else UnlabelledFolder(value)
     raise TypeError(f"a data source must be a path or a Source, got {value!r} ({type(value).__name__})")

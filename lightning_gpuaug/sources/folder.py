@@ -16,7 +16,7 @@ import numpy.typing as npt
 from lightning_gpuaug.sources.base import Source, map_classes, read_only, some, validated_classes
 from lightning_gpuaug.sources.exclude import excluded_names, validated_exclude
 from lightning_gpuaug.sources.remote import refuse_remote
-from lightning_gpuaug.sources.scan import IMAGE_EXTENSIONS, FolderScan, scan_folder
+from lightning_gpuaug.sources.scan import IMAGE_EXTENSIONS, FolderScan, scan_folder, scan_images
 
 
 @dataclass(frozen=True)
@@ -139,3 +139,30 @@ class ImageFolder(Source):
 
     def _excluded_paths(self) -> tuple[str, ...]:
         return excluded_names(validated_exclude(self.exclude, "ImageFolder.exclude"), "ImageFolder.exclude")
+
+
+@dataclass(frozen=True)
+class UnlabelledFolder(ImageFolder):
+    """The images below `root`, at whatever depth, without labels (all targets are -1), for prediction.
+
+    The root's own images come first, then those of its sub-folders as `ImageFolder` orders them.
+    """
+
+    @property
+    def classes(self) -> None:  # type: ignore[override]
+        """Folders are no classes here."""
+        return None
+
+    def with_classes(self, classes: Sequence[str]) -> UnlabelledFolder:
+        """The same samples: there are no labels to translate."""
+        return self
+
+    @cached_property
+    def _scan(self) -> FolderScan:
+        return scan_images(self._root, self._excluded_paths(), self._extensions)
+
+    @cached_property
+    def _targets(self) -> npt.NDArray[np.int64]:
+        targets = np.full(len(self._scan.names), -1, dtype=np.int64)
+        read_only(targets)
+        return targets

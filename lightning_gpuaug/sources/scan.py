@@ -71,14 +71,14 @@ class FolderSurvey:
         folders: class folders, sorted.
         found: what is in each of them.
         loose: what is in the root itself.
-        loose_images: how many of the root's own files have an image's extension.
+        loose_images: the root's own files that have an image's extension, sorted.
         excluded: exclusions as paths below the root, and as they were written.
     """
 
     folders: list[str]
     found: list[Found]
     loose: Found
-    loose_images: int
+    loose_images: list[str]
     excluded: dict[str, str]
 
     @property
@@ -90,6 +90,12 @@ class FolderSurvey:
     def unused(self) -> Counter[str]:
         """Files that are not samples, by reason."""
         return sum((part.unused for part in self.found), self.loose.unused)
+
+    @property
+    def excluded_nothing(self) -> tuple[str, ...]:
+        """Exclusions, as they were written, that match no file or folder."""
+        matched = self.loose.excluded.union(*(part.excluded for part in self.found))
+        return tuple(entry for path, entry in self.excluded.items() if path not in matched)
 
     @property
     def names(self) -> NameList:
@@ -120,14 +126,15 @@ def survey_folder(
         )
     excluded = {_relative_to(root, entry): entry for entry in exclude}
     loose, folders = Found(), list[str]()
-    loose_images = 0
+    loose_images = list[str]()
     for entry, is_folder in _visible(root, "", excluded, loose):
         if is_folder:
             folders.append(entry.name)
         else:
-            loose_images += _extension(entry.name) in extensions
+            loose_images += [entry.name] * (_extension(entry.name) in extensions)
             loose.unused[LOOSE] += 1
     folders.sort()
+    loose_images.sort()
     with ThreadPoolExecutor(SCAN_THREADS) as pool:
         found = list(pool.map(lambda name: _scan_class(root, name, excluded, extensions), folders))
     return FolderSurvey(folders, found, loose, loose_images, excluded)
@@ -142,23 +149,42 @@ def scan_folder(root: str, exclude: Sequence[str] = (), extensions: frozenset[st
         ValueError: no class folders, no images at all, or a name that is not UTF-8.
     """
     survey = survey_folder(root, exclude, extensions)
-    dangling, names, unused = survey.dangling, survey.names, survey.unused
-    if dangling:
-        more = f" (and {len(dangling) - 1} more such links)" if len(dangling) > 1 else ""
-        raise FileNotFoundError(f"link leads nowhere: {os.path.join(root, dangling[0])}{more}")
+    names, unused = survey.names, survey.unused
+    _refuse_dangling(root, survey)
     if not survey.folders:
-        raise ValueError(_why_no_classes(root, survey.loose, survey.loose_images))
+        raise ValueError(_why_no_classes(root, survey.loose, len(survey.loose_images)))
     if not len(names):
         counts = ", ".join(f"{count} {reason}" for reason, count in sorted(unused.items())) or "nothing else"
         raise ValueError(f"no images in the {len(survey.folders)} class folder(s) of {root}; found {counts}")
-    matched = survey.loose.excluded.union(*(part.excluded for part in survey.found))
-    return FolderScan(
-        folders=tuple(survey.folders),
-        counts=survey.counts,
-        names=names,
-        unused=dict(unused),
-        excluded_nothing=tuple(entry for path, entry in survey.excluded.items() if path not in matched),
-    )
+    return FolderScan(tuple(survey.folders), survey.counts, names, dict(unused), survey.excluded_nothing)
+
+
+def scan_images(root: str, exclude: Sequence[str] = (), extensions: frozenset[str] = IMAGE_EXTENSIONS) -> FolderScan:
+    """List the images below `root`, at whatever depth, as those of one class: first the root's own.
+
+    Raises:
+        FileNotFoundError: no such root, or a link that leads nowhere.
+        NotADirectoryError: the root is a file.
+        ValueError: no images at all, or a name that is not UTF-8.
+    """
+    survey = survey_folder(root, exclude, extensions)
+    _refuse_dangling(root, survey)
+    names = NameList(_packed(root, survey.loose_images) + survey.names.blob)
+    unused = survey.unused
+    others = unused.pop(LOOSE, 0) - len(survey.loose_images)
+    if others:
+        unused[NOT_AN_IMAGE] += others
+    if not len(names):
+        counts = ", ".join(f"{count} {reason}" for reason, count in sorted(unused.items())) or "nothing else"
+        raise ValueError(f"no images in {root}; found {counts}")
+    return FolderScan(("",), np.array([len(names)], dtype=np.int64), names, dict(unused), survey.excluded_nothing)
+
+
+def _refuse_dangling(root: str, survey: FolderSurvey) -> None:
+    dangling = survey.dangling
+    if dangling:
+        more = f" (and {len(dangling) - 1} more such links)" if len(dangling) > 1 else ""
+        raise FileNotFoundError(f"link leads nowhere: {os.path.join(root, dangling[0])}{more}")
 
 
 def _scan_class(root: str, name: str, excluded: Iterable[str], extensions: frozenset[str]) -> Found:
@@ -179,13 +205,16 @@ def _scan_class(root: str, name: str, excluded: Iterable[str], extensions: froze
         images.append((folder, here))
         found.count += len(here)
     images.sort()
-    try:
-        found.blob = pack(f"{folder}/{file}" for folder, files in images for file in files)
-    except UnicodeEncodeError:
-        names = (os.fsencode(f"{folder}/{file}") for folder, files in images for file in files)
-        wrong = next(name for name in names if not _is_utf8(name))
-        raise ValueError(f"file names must be UTF-8, got {wrong!r} in {root}; rename or exclude it") from None
+    found.blob = _packed(root, [f"{folder}/{file}" for folder, files in images for file in files])
     return found
+
+
+def _packed(root: str, names: Sequence[str]) -> bytes:
+    try:
+        return pack(names)
+    except UnicodeEncodeError:
+        wrong = next(name for name in map(os.fsencode, names) if not _is_utf8(name))
+        raise ValueError(f"file names must be UTF-8, got {wrong!r} in {root}; rename or exclude it") from None
 
 
 def _visible(root: str, folder: str, excluded: Iterable[str], found: Found) -> Iterator[tuple[os.DirEntry[str], bool]]:

@@ -120,10 +120,11 @@ def test_loader_makes_images_up_without_data(
         (["--seconds=0"], 2, "--seconds must be above 0, got 0.0"),
         (["--budget=-1"], 2, "--budget must be above 0, got -1.0"),
         (["--workers=-1"], 2, "--workers must be 0 or more, got -1"),
-        (["--data.train=/no/such"], 1, "no such folder: /no/such"),
+        (["--data.train=/no/such"], 2, "no such folder: /no/such"),
         (["--data.train={class_path: Synthetic, init_args: {mode: cached}}"], 2, "nothing to load: Synthetic"),
-        (["--data.batch_size=1000"], 1, "0 steps"),
+        (["--data.batch_size=1000"], 2, "0 steps"),
         (["--nope=1"], 2, "nope"),
+        (["--config=/no/such.yaml"], 2, "config: File does not exist: '/no/such.yaml'"),
     ],
     ids=lambda value: value[0] if isinstance(value, list) else "",
 )
@@ -132,6 +133,7 @@ def test_loader_refuses(
 ) -> None:
     data = [] if options[0].startswith("--data.train") else [f"--data.train={tree.train}"]
     got, error = error_of(capsys, "loader", *data, "--device=cpu", *options)
+    assert error.startswith("gpuaug bench loader: error: ")
     assert line in error
     assert got == code
 

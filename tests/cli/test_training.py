@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import csv
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.callbacks import LearningRateMonitor, RichModelSummary
@@ -71,9 +73,9 @@ def test_num_classes_follows_the_data(tiny: list[str]) -> None:
 # ---- conflicts ---------------------------------------------------------------------------------------------------
 
 
-def error_of(capsys: pytest.CaptureFixture[str], *args: str) -> str:
+def error_of(capsys: pytest.CaptureFixture[str], *args: str, code: int = 2) -> str:
     capsys.readouterr()
-    assert main(list(args)) == 2
+    assert main(list(args)) == code
     return capsys.readouterr().err.strip().splitlines()[-1]
 
 
@@ -234,6 +236,11 @@ def test_two_ranks_write_one_config(tiny: list[str], tmp_path: Path) -> None:
         (["--trainer.max_epochs=x"], "trainer.max_epochs: Expected a <class 'int'>, got x"),
         (["--data.test={class_path: FileLost, init_args: {path: x}}"], "not a source: {'class_path': 'FileLost'"),
         (["--ckpt_path=/no/such.ckpt"], "ckpt_path: no such checkpoint: /no/such.ckpt (seen from "),
+        (["--ckpt_path=/no/such/weights.pt"], "ckpt_path: no such checkpoint: /no/such/weights.pt (seen from "),
+        (["--trainer.max_epoch=1"], "unrecognized arguments: --trainer.max_epoch=1"),
+        (["--trainer.precision=bf16-mixd"], "trainer.precision: Expected a typing.Literal['transformer-engine', "),
+        (["--trainer.callbacks+=Nope"], "trainer.callbacks: no known class is called Nope; "),
+        (["--model=nope.Model"], "model: No module named 'nope'"),
         (["--trainer.limit_train_batches=2.5"], "You have passed invalid value 2.5 for limit_train_batches"),
     ],
     ids=lambda value: value[0].partition("=")[0] if isinstance(value, list) else "",
@@ -247,6 +254,80 @@ def test_what_the_parser_refuses_is_one_line(
     told = [text for text in capsys.readouterr().err.splitlines() if not text.startswith(("Seed set", "INFO"))]
     assert len(told) == 1
     assert told[0].startswith(f"gpuaug fit: error: {line}")
+
+
+@pytest.mark.parametrize("options", [[], ["--data.train=/data/train"]])
+def test_a_fit_without_a_model_says_so(options: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert error_of(capsys, "fit", *options) == "gpuaug fit: error: model.model is required"
+
+
+def test_a_network_for_another_image_size_is_refused(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    given = [option for option in tiny if not option.startswith("--model.model=")]
+    given.append("--model.model=vit_tiny_patch16_224")
+    assert error_of(capsys, "fit", *given) == (
+        "gpuaug fit: error: data.image_size is 32 but vit_tiny_patch16_224 takes images of 224; "
+        "set data.image_size to that, or model.model_args to {img_size: 32}"
+    )
+    assert build(*given, "--model.model_args={img_size: 32}").datamodule.image_size == 32
+
+
+def test_what_the_disk_refuses_is_one_line(tiny: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    folder = "/sys/kernel/no_such_folder"  # where nobody can make one
+    error = error_of(capsys, "fit", *tiny, "--trainer.logger=false", f"--trainer.default_root_dir={folder}", code=1)
+    assert error.startswith("gpuaug fit: error: [Errno ")
+    assert error.endswith(f": '{folder}'")
+
+
+def test_a_file_that_is_no_checkpoint_is_one_line(
+    tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    torch.save({"fc.weight": torch.zeros(2)}, tmp_path / "weights.pth")
+    torch.save({"state_dict": {}, "hyper_parameters": {"folder": tmp_path}}, tmp_path / "objects.ckpt")
+    whole = (tmp_path / "weights.pth").read_bytes()
+    (tmp_path / "cut.ckpt").write_bytes(whole[: len(whole) // 2])
+    (tmp_path / "text.ckpt").write_text("model: {model: test_resnet}")
+    reasons = {
+        "weights.pth": "is not a Trainer's checkpoint: it has no state_dict",
+        "objects.ckpt": "cannot be loaded: it is damaged, or holds objects that are not plain values and tensors",
+        "cut.ckpt": "cannot be loaded: it is damaged, or holds no checkpoint",
+        "text.ckpt": "cannot be loaded: it is damaged, or holds no checkpoint",
+    }
+    for name, reason in reasons.items():
+        path = tmp_path / name
+        assert error_of(capsys, "validate", *tiny, f"--ckpt_path={path}") == (
+            f"gpuaug validate: error: ckpt_path: {path} {reason}"
+        )
+
+
+def test_without_the_training_data_classes_are_the_checkpoints(
+    tree: DigitsTree, tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Data to test need not have every class, and folders to predict on say nothing of the labels."""
+    run = [*tiny, f"--trainer.default_root_dir={tmp_path}", "--trainer.logger=false"]
+    assert main(["fit", *run]) == 0
+    (checkpoint,) = tmp_path.rglob("*.ckpt")
+    elsewhere = [option for option in run if not option.startswith(("--data.train=", "--data.val="))]
+    elsewhere.append(f"--ckpt_path={checkpoint}")
+    images = sorted(tree.val.glob("*/*.jpg"))[:3]
+    for folder, other in (("3", "new"), ("7", "older"), ("8", "x")):
+        for stage, name in (("test", folder), ("predict", other)):
+            (tmp_path / stage / name).mkdir(parents=True)
+            shutil.copy(images[0], tmp_path / stage / name)
+    with pytest.warns(UserWarning, match="no samples of classes '0', '1', '2', '4', '5' and 2 more"):
+        assert main(["test", *elsewhere, f"--data.test={tmp_path / 'test'}"]) == 0
+    listed = tmp_path / "list.txt"
+    listed.write_text("".join(f"{image}\n" for image in images))
+    without_labels = f"{{class_path: FileList, init_args: {{path: {listed}, labels: none}}}}"
+    loose = tmp_path / "loose"
+    loose.mkdir()
+    for image in images:
+        shutil.copy(image, loose / f"{image.parent.name}_{image.name}")
+    for source in (str(tmp_path / "predict"), str(loose), without_labels):
+        assert main(["predict", *elsewhere, f"--data.predict={source}"]) == 0
+        with (tmp_path / "predictions.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["class"] for row in rows] == [row["label"] for row in rows]  # digits: both are the same text
+        assert len(rows) == 3
 
 
 def test_a_list_in_place_of_a_folder_says_how_lists_are_given(
@@ -272,7 +353,7 @@ def test_what_cannot_work_is_refused_before_training(
 ) -> None:
     given = [have for have in tiny if have.partition("=")[0] != option.partition("=")[0]]
     capsys.readouterr()
-    assert main(["fit", *given, option]) in (1, 2)
+    assert main(["fit", *given, option]) == 2
     told = capsys.readouterr().err
     assert line in told
     assert "Traceback" not in told
@@ -284,5 +365,5 @@ def test_a_command_without_its_data_says_which(
 ) -> None:
     given = [option for option in tiny if not option.startswith("--data.val=")]
     capsys.readouterr()
-    assert main([command, *given]) == 1
+    assert main([command, *given]) == 2
     assert f"has no {stage} data: give it {stage}=" in capsys.readouterr().err

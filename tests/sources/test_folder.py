@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pickle
+import re
 import shutil
 import tempfile
 import tracemalloc
@@ -308,3 +309,35 @@ def test_many_files_stay_small_in_memory(tmp_path: Path) -> None:
     tracemalloc.stop()
     assert kept / count < 80  # 30 bytes of name, 8 of position, 8 of label; strings alone would take 130
     assert list(source.paths) == [source.paths[i] for i in range(count)]
+
+
+def test_without_labels_images_are_taken_as_they_lie(tmp_path: Path) -> None:
+    root = touch(tmp_path, "b.jpg", "a.PNG", "z/1.jpg", "c/d/2.jpg", "c/0.jpg", "notes.txt", "c/x.gif", ".hidden.jpg")
+    (root / "no_images").mkdir()
+    source = as_source(root, labelled=False)
+    assert [source.sample_name(i) for i in range(len(source))] == ["a.PNG", "b.jpg", "c/0.jpg", "c/d/2.jpg", "z/1.jpg"]
+    assert list(source.paths) == [str(root / source.sample_name(i)) for i in range(5)]
+    assert source.targets.tolist() == [-1] * 5
+    assert source.classes is None
+    assert source.num_classes == 0
+    assert len(pickle.loads(pickle.dumps(source.with_classes(("x",))))) == 5
+    counts = "1 GIF/AVIF/HEIC (not decodable), 1 hidden, 1 without an image extension"
+    with pytest.warns(UserWarning, match=re.escape(f"{root}: 5 images used, left unused: {counts}") + "$"):
+        source.check()
+
+
+def test_without_labels_what_is_wrong_is_one_line(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError, match="no such folder"):
+        as_source(tmp_path / "none", labelled=False).check()
+    (tmp_path / "empty" / "sub").mkdir(parents=True)
+    with pytest.raises(ValueError, match=r"^no images in .*empty; found nothing else$"):
+        as_source(tmp_path / "empty", labelled=False).check()
+    (tmp_path / "link").mkdir()
+    (tmp_path / "link" / "a.jpg").symlink_to(tmp_path / "nowhere.jpg")
+    with pytest.raises(FileNotFoundError, match=r"link leads nowhere: .*a\.jpg"):
+        as_source(tmp_path / "link", labelled=False).check()
+    name = os.fsdecode(b"\xff.jpg")
+    (tmp_path / "bytes").mkdir()
+    (tmp_path / "bytes" / name).touch()
+    with pytest.raises(ValueError, match="file names must be UTF-8"):
+        as_source(tmp_path / "bytes", labelled=False).check()
