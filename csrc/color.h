@@ -147,32 +147,37 @@ GPUAUG_HOST_DEVICE Pixel transformed(const Op& op, Pixel p) {
   return {row(0), row(4), row(8)};
 }
 
-// Ops that mix the channels of a pixel.
-template <int kCount>
-GPUAUG_HOST_DEVICE void mix_channels(const Op& op, Pixel (&pixels)[kCount]) {
+// Ops that mix the channels of a pixel: calls each(function) with what becomes of one.
+template <typename Each>
+GPUAUG_HOST_DEVICE void with_mixing(const Op& op, const Each& each) {
   const bool pil = op.has(kOpFlagPilGray);
   switch (op.opcode()) {
     case kOpSaturation: {
       const float ratio = op.number(0), rest = op.number(1);
-      for (Pixel& p : pixels) p = saturated(p, ratio, rest, pil);
+      each([=](Pixel p) { return saturated(p, ratio, rest, pil); });
       break;
     }
     case kOpHue: {
       const float turn = op.number(0);
-      for (Pixel& p : pixels) p = turned_hue(p, turn);
+      each([=](Pixel p) { return turned_hue(p, turn); });
       break;
     }
     case kOpGrayscale:
-      for (Pixel& p : pixels) {
+      each([=](Pixel p) {
         const int gray = pil ? pil_gray_of(p) : gray_of(p);
-        p = {gray, gray, gray};
-      }
+        return Pixel{gray, gray, gray};
+      });
       break;
-    case kOpColorMatrix:
-      for (Pixel& p : pixels) p = transformed(op, p);
-      break;
+    case kOpColorMatrix: each([&](Pixel p) { return transformed(op, p); }); break;
     default: break;
   }
+}
+
+template <int kCount>
+GPUAUG_HOST_DEVICE void mix_channels(const Op& op, Pixel (&pixels)[kCount]) {
+  with_mixing(op, [&](const auto& mixed) {
+    for (Pixel& p : pixels) p = mixed(p);
+  });
 }
 
 }  // namespace gpuaug

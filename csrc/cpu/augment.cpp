@@ -105,12 +105,120 @@ void build_tables(const Ops& ops, const Pass& pass, const Image& image, std::vec
   }
 }
 
+// The nearest pixels of a warp, a row after the other: where those of a row come from is worked out at once, in vectors.
+class NearestRows {
+ public:
+  NearestRows(const Warped<Interpolation::kNearest>& warped, std::vector<int>& from)
+      : image_(warped.image), warp_(warped.warp), fills_(warp_.border == kConstant || warp_.border == kPil) {
+    from.resize(image_.width);
+    from_ = from.data();
+  }
+
+  void begin_row(int y) {
+    if (warp_.perspective) {
+      trace<true>(y);
+    } else {
+      trace<false>(y);
+    }
+    if (fills_) return;
+    for (int x = 0; x < image_.width; ++x) {
+      if (from_[x] < 0) from_[x] = beyond(source_of(warp_, x, y));
+    }
+  }
+
+  Pixel operator()(int x, int) const {
+    const int from = from_[x];
+    if (from < 0) return warp_.fill;
+    const uint8_t* pixel = image_.data + 3 * static_cast<size_t>(from);
+    return {pixel[0], pixel[1], pixel[2]};
+  }
+
+ private:
+  // Which pixel in memory each of a row is, -1 outside of the image.
+  template <bool kPerspective>
+  void trace(int y) {
+    Warp warp = warp_;
+    warp.perspective = kPerspective;
+    const int width = image_.width, height = image_.height;
+    const int turn_x = image_.mirror_x ? width - 1 : 0, turn_y = image_.mirror_y ? height - 1 : 0;
+    const int sign_x = image_.mirror_x ? -1 : 1, sign_y = image_.mirror_y ? -1 : 1;
+    int* const from = from_;
+    for (int x = 0; x < width; ++x) {
+      const Point p = source_of(warp, x, y);
+      const int column = static_cast<int>(floorf(p.x)), row = static_cast<int>(floorf(p.y));
+      const bool there = (column >= 0) & (column < width) & (row >= 0) & (row < height);
+      const int pixel = (turn_y + sign_y * (there ? row : 0)) * width + turn_x + sign_x * (there ? column : 0);
+      from[x] = there ? pixel : -1;
+    }
+  }
+
+  // The same of a point outside of the image.
+  int beyond(Point p) const {
+    const int column = border_index(static_cast<int>(floorf(p.x)), image_.width, warp_.border);
+    const int row = border_index(static_cast<int>(floorf(p.y)), image_.height, warp_.border);
+    return (image_.mirror_y ? image_.height - 1 - row : row) * image_.width +
+           (image_.mirror_x ? image_.width - 1 - column : column);
+  }
+
+  const Image image_;
+  const Warp warp_;
+  const bool fills_;
+  int* from_;
+};
+
+template <typename Source>
+void begin_row(Source&, int) {}
+void begin_row(NearestRows& source, int y) { source.begin_row(y); }
+
+void store(uint8_t* out, Pixel p) {
+  out[0] = static_cast<uint8_t>(p.r), out[1] = static_cast<uint8_t>(p.g), out[2] = static_cast<uint8_t>(p.b);
+}
+
+// `finish` makes a pixel of the result of one of the source.
 template <typename Source, typename Finish>
-void sweep(const Image& image, const Source& source, uint8_t* out, const Finish& finish) {
+void sweep(const Image& image, Source& source, uint8_t* out, const Finish& finish) {
   for (int y = 0; y < image.height; ++y) {
-    for (int x = 0; x < image.width; ++x, out += 3) {
-      const Pixel p = finish(source(x, y));
-      out[0] = static_cast<uint8_t>(p.r), out[1] = static_cast<uint8_t>(p.g), out[2] = static_cast<uint8_t>(p.b);
+    begin_row(source, y);
+    for (int x = 0; x < image.width; ++x, out += 3) store(out, finish(source(x, y)));
+  }
+}
+
+// Neighbouring pixels, a channel after the other, as vectors want them.
+struct Run {
+  static constexpr int kPixels = 64;
+  int r[kPixels], g[kPixels], b[kPixels];
+
+  Pixel at(int i) const { return {r[i], g[i], b[i]}; }
+  void set(int i, Pixel p) { r[i] = p.r, g[i] = p.g, b[i] = p.b; }
+
+  template <typename Function>
+  void each(const Function& function) {
+    for (int i = 0; i < kPixels; ++i) set(i, function(at(i)));
+  }
+
+  void through(const Stages& stages, const uint8_t* tables) {
+    for (int s = 0; s < stages.count; ++s) {
+      if (stages.stage[s].table) {
+        const uint8_t* table = tables + s * kTableBytes;
+        each([=](Pixel p) { return looked_up(table, p); });
+      } else {
+        with_mixing(stages.stage[s].op, [&](const auto& mixed) { each(mixed); });
+      }
+    }
+  }
+};
+
+// Through all stages, a run at a time.
+template <typename Source>
+void sweep_stages(const Image& image, Source& source, uint8_t* out, const Stages& stages, const uint8_t* tables) {
+  Run run = {};
+  for (int y = 0; y < image.height; ++y) {
+    begin_row(source, y);
+    for (int first = 0; first < image.width; first += Run::kPixels) {
+      const int count = std::min(Run::kPixels, image.width - first);
+      for (int i = 0; i < count; ++i) run.set(i, source(first + i, y));
+      run.through(stages, tables);
+      for (int i = 0; i < count; ++i, out += 3) store(out, run.at(i));
     }
   }
 }
@@ -122,7 +230,17 @@ struct Workspace {
   Stages stages;
   BlurKernel blur;
   std::vector<uint8_t> tables, image;
+  std::vector<int> from;
 };
+
+// What gives the pixels of a pass.
+template <typename Source>
+Source by_rows(const Source& source, Workspace&) {
+  return source;
+}
+NearestRows by_rows(const Warped<Interpolation::kNearest>& source, Workspace& work) {
+  return {source, work.from};
+}
 
 void run_program(const int32_t* record, int chain, bool chained, const Image& source, uint8_t* result, Workspace& work) {
   read_ops(record, chain, chained, work.ops);
@@ -140,16 +258,13 @@ void run_program(const int32_t* record, int chain, bool chained, const Image& so
     const uint8_t* tables = work.tables.data();
     with_pixel_source(pass, image, record[kWordFill], &work.blur, [&](const auto& pixel) {
       const Stages& stages = work.stages;
+      auto source = by_rows(pixel, work);
       if (stages.count == 0) {
-        sweep(image, pixel, out, [](Pixel p) { return p; });
+        sweep(image, source, out, [](Pixel p) { return p; });
       } else if (stages.count == 1 && stages.stage[0].table) {
-        sweep(image, pixel, out, [=](Pixel p) { return looked_up(tables, p); });
+        sweep(image, source, out, [=](Pixel p) { return looked_up(tables, p); });
       } else {
-        sweep(image, pixel, out, [&](Pixel p) {
-          Pixel one[1] = {p};
-          through_stages(stages, tables, one);
-          return one[0];
-        });
+        sweep_stages(image, source, out, stages, tables);
       }
     });
   }
