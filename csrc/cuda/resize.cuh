@@ -280,6 +280,16 @@ class LineSum {
   Pixels<kTaps ? kTaps : 1> pixels_;  // of the next row
 };
 
+// The largest of a warp's values.
+__device__ __forceinline__ int warp_max(int value) {
+#if __CUDA_ARCH__ >= 800
+  return __reduce_max_sync(0xffffffffu, value);
+#else
+  for (int lanes = 16; lanes > 0; lanes /= 2) value = max(value, __shfl_xor_sync(0xffffffffu, value, lanes));
+  return value;
+#endif
+}
+
 // The rows first..last-1 of a band for a warp's columns: calls store(sums) for each. For output rows of at most
 // kLines taps that lie at most as far apart.
 template <int kLines, int kTaps, bool kCubic, typename Store>
@@ -399,7 +409,7 @@ template <int kLines, int kOpen, int kTaps, bool kCubic, typename Store>
 __device__ __forceinline__ void resize_rows(ResizeShared& shared, int first, int last, Store& store) {
   const int row = first + static_cast<int>(threadIdx.x);
   static_assert(kBandRows / kRowGroups <= kColumns);
-  const int most = __reduce_max_sync(0xffffffffu, row < last ? shared.rows[row].count() : 0);
+  const int most = warp_max(row < last ? shared.rows[row].count() : 0);
   if (most <= kLines && shared.job.rows.scale <= kLines) {
     few_taps<kLines, kTaps, kCubic>(shared, first, last, store);
   } else if (most > kLines && 2.0f * shared.job.rows.support > kLines) {
@@ -476,7 +486,7 @@ class RowWriter {
 template <typename Store>
 __device__ __forceinline__ void resize_rows_by(ResizeShared& shared, int first, int last, Store& store) {
   if (!shared.job.origin) return resize_zeros(first, last, store);
-  const int taps = __reduce_max_sync(0xffffffffu, shared.columns[threadIdx.x].count()), length = shared.job.columns.length;
+  const int taps = warp_max(shared.columns[threadIdx.x].count()), length = shared.job.columns.length;
   if (shared.job.interpolation == Interpolation::kBicubic) {
     if (taps <= kGroup && length >= kGroup) {
       resize_rows<4, kMostOpen, kGroup, true>(shared, first, last, store);
