@@ -4,10 +4,10 @@
     python -m benchmarks.formats --records 1280000 --formats
 
 `--images` files of a folder of class folders (made-up JPEGs if left out) are packed, `--copies` times, into four data
-files of each format (numpy: a folder of decoded images, `--numpy-images` files of them): an epoch should be long, for
-ours begins each anew and the readers never end one. Every loader delivers random-resized-crop 224
-batches: raw DALI's as uint8 (the reader with a shuffle buffer of 1,024, `decoders.image_random_crop`, `resize`), ours
-finished (normalised, bf16, channels_last, on the device), in a true global shuffle. The two are measured in turns,
+files of each format (numpy: a folder of decoded images, `--numpy-images` files of them): epochs should be long, for the
+readers never end one. Every loader delivers random-resized-crop 224 batches: raw DALI's as uint8 (the reader with a
+shuffle buffer of 1,024, `decoders.image_random_crop`, `resize`), ours finished (normalised, bf16, channels_last, on the
+device), in a true global shuffle. The two are measured in turns,
 `--rounds` times; the ratio is that of the medians. "examples" is a Python dataset of the same files, against DALI's
 parallel `fn.external_source` with as many workers as threads.
 

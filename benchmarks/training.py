@@ -18,8 +18,6 @@ from pathlib import Path
 from typing import Any
 
 SETTINGS = {"32": "32 (the package's)", "8": "8 (CUDA's default)"}
-
-
 MODES: dict[str, Any] = {"eager": False, "compile": True, "reduce-overhead": "reduce-overhead"}
 """The classifier's `compile`: "reduce-overhead" is torch.compile with CUDA graphs."""
 

@@ -20,6 +20,7 @@ from lightning_gpuaug.bad_images import BadImageError, BadImageWarning
 from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.sources import Source
 from tests import record_files as files
+from tests.delivered import assert_alike
 from tests.images import pixels
 from tests.record_files import jpeg
 
@@ -142,11 +143,7 @@ def test_resuming_is_exact_to_the_bit(source: Source, ahead: bool, monkeypatch: 
     second.load_state_dict(state)
     rest = [*second.train_dataloader(), *second.train_dataloader()]
     second.teardown("test")
-    wanted = [*expected[0][3:], *expected[1]]
-    assert len(rest) == len(wanted)
-    for (a, b), (c, d) in zip(rest, wanted, strict=True):
-        assert torch.equal(a, c)
-        assert torch.equal(b, d)
+    assert_alike(rest, [*expected[0][3:], *expected[1]])
 
 
 @pytest.mark.parametrize("name", FORMATS)

@@ -16,10 +16,10 @@ HEAD = """
 import sys
 from pathlib import Path
 import numpy as np
-import torch
 from lightning_gpuaug import FileList, ImageDataModule
 from lightning_gpuaug.sources.encoded import fixed_paths
 from lightning_gpuaug.sources.remote import RemoteReader
+from tests.delivered import assert_alike, two_epochs
 from tests.images import numbered
 from tests.s3_server import s3_server
 folder = Path(sys.argv[1])
@@ -42,19 +42,11 @@ mixed = folder / "mixed.txt"
 some = [path if i % 2 else f"s3://bucket/some/{Path(path).name}" for i, path in enumerate(files.paths)]
 mixed.write_text("".join(f"{name} {i}\\n" for i, name in enumerate(some)))
 
-def batches(source):
-    data = ImageDataModule(train=source, batch_size=4, image_size=8, num_threads=1, seed=3).setup_for("cpu")
-    found = [(images, labels.tolist()) for _ in range(2) for images, labels in data.train_dataloader()]
-    data.teardown("fit")
-    return found
-
-local = batches(files)
+local = two_epochs(files)
 with s3_server(objects) as asked:
     for source in (FileList(listing), FileList(below, root="s3://bucket/some"), FileList(mixed)):
         assert source.feed == "bytes", source
-        for (images, labels), (expected, wanted) in zip(batches(source), local, strict=True):
-            assert labels == wanted
-            assert torch.equal(images, expected)
+        assert_alike(two_epochs(source), local)
     assert asked
 for source in (FileList(below, root="s3://bucket/some"), FileList(listing, root="s3://bucket/some")):
     assert source.sample_name(2) == names[2]

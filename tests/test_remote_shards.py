@@ -11,9 +11,9 @@ from tests.s3_server import in_a_process
 HEAD = """
 import os, subprocess, sys
 from pathlib import Path
-import torch
 from lightning_gpuaug import ImageDataModule, RecordIO, TFRecord, WebDataset
 from tests import record_files as files
+from tests.delivered import assert_alike, two_epochs
 from tests.images import numbered
 from tests.s3_server import s3_server
 folder = Path(sys.argv[1])
@@ -50,18 +50,10 @@ def test_shards_are_those_of_local_files(tmp_path: Path, source: str) -> None:
 def source(where):
     return {source}
 
-def batches(source):
-    data = ImageDataModule(train=source, batch_size=4, image_size=8, num_threads=1, seed=3).setup_for("cpu")
-    found = [(images, labels.tolist()) for _ in range(2) for images, labels in data.train_dataloader()]
-    data.teardown("fit")
-    return found
-
 local = source(str(data) + "/")
 with s3_server(objects) as asked:
     remote = source("s3://bucket/some/")
-    for (images, labels), (expected, wanted) in zip(batches(remote), batches(local), strict=True):
-        assert labels == wanted
-        assert torch.equal(images, expected)
+    assert_alike(two_epochs(remote), two_epochs(local))
     assert [remote.sample_name(i) for i in range(12)] == [local.sample_name(i) for i in range(12)]
     assert remote.location(7).startswith("s3://bucket/some/1."), remote.location(7)
     assert asked
@@ -98,10 +90,7 @@ with s3_server(objects):
     second.load_state_dict(state)
     rest = [*second.train_dataloader(), *second.train_dataloader()]
     second.teardown("fit")
-    assert len(rest) == len(expected) - 2
-    for (images, labels), (wanted, targets) in zip(rest, expected[2:], strict=True):
-        assert labels.tolist() == targets.tolist()
-        assert torch.equal(images, wanted)
+    assert_alike(rest, expected[2:])
 print("alike")
 """,
     )

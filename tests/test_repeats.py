@@ -12,6 +12,7 @@ from timm.data.distributed_sampler import RepeatAugSampler
 
 from lightning_gpuaug import Examples, ImageDataModule, TrainRecipe
 from lightning_gpuaug.plan import Plan, permutation
+from tests.delivered import assert_alike
 from tests.images import numbered
 
 
@@ -105,9 +106,7 @@ def test_repeats_of_a_sample_look_different_and_an_epoch_resumes_to_the_bit(
     resumed.load_state_dict(state)
     rest = list(resumed.train_dataloader())
     assert len(rest) == 2
-    for (x, y), (x2, y2) in zip(rest, batches[2:], strict=True):
-        assert torch.equal(x, x2)
-        assert torch.equal(y, y2)
+    assert_alike(rest, batches[2:])
     other = module(tmp_path, repeats=2, **recipe)
     with pytest.raises(ValueError, match=r"train_recipe.repeats is 2 now, 3 in the checkpoint"):
         other.load_state_dict(state)

@@ -151,12 +151,12 @@ class TrainingCLI(LightningCLI):
         self.config = parser.parse_args(given)
         with _dropped_arguments_told():
             written = parser.parse_args(given, defaults=False)
-        self._written = written.get(str(written.get("subcommand")), written)
+        self._written = _of_command(written)
         self._checkpoint = self._read_checkpoint()
 
     def _read_checkpoint(self) -> Checkpoint | None:
         """What is used of `ckpt_path`, read before LightningCLI reads it, which shows how torch fails at it."""
-        path = self.config.get(str(self.config.get("subcommand")), self.config).get("ckpt_path")
+        path = self._configured("ckpt_path")
         return None if path is None else read_checkpoint(str(path))
 
     def _agreed_num_classes(self, num_classes: int) -> int:
@@ -224,7 +224,7 @@ class TrainingCLI(LightningCLI):
         return arguments is None or "train" not in arguments or arguments["train"] is not None
 
     def _configured(self, key: str) -> Any:
-        return self.config.get(str(self.subcommand), self.config).get(key)
+        return _of_command(self.config).get(key)
 
     def predict(self, **kwargs: Any) -> None:
         """Run `Trainer.predict`; a `Classifier`'s predictions are written to `predictions.csv`, one file a rank."""
@@ -279,6 +279,12 @@ def _run(args: list[str]) -> int:
             raise
         raise UsageError(str(message)) from error
     return OK
+
+
+def _of_command(config: Namespace) -> Namespace:
+    """The part of a configuration that is its command's; all of it where no command is run."""
+    part: Namespace = config.get(str(config.get("subcommand")), config)
+    return part
 
 
 def _from_set_up(error: BaseException) -> bool:
