@@ -55,6 +55,14 @@ __device__ __forceinline__ void load_words_aligned(const uint8_t* p, uint32_t (&
   }
 }
 
+__device__ __forceinline__ void bring_into_l2(const void* p) { asm volatile("prefetch.global.L2 [%0];" ::"l"(p)); }
+
+// `count` bytes, by the whole block: what its threads will read once they know how.
+__device__ __forceinline__ void bring_into_l2(const uint8_t* begin, uint32_t count) {
+  constexpr uint32_t kLine = 128;
+  for (uint32_t at = kLine * threadIdx.x; at < count; at += kLine * blockDim.x) bring_into_l2(begin + at);
+}
+
 __device__ __forceinline__ uint8_t byte_of(uint32_t word, int index) { return (word >> (8 * index)) & 0xff; }
 
 // RGB RGB RGB RGB, four pixels in three words, in the opposite pixel order.

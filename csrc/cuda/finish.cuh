@@ -12,7 +12,7 @@
 
 namespace gpuaug {
 
-constexpr int kFinishThreads = 192;  // a multiple of 3: a thread meets the same channel order in each of its pieces
+constexpr int kFinishThreads = 96;  // a multiple of 3: a thread meets the same channel order in each of its pieces
 constexpr int kFinishSteps = 4;
 
 struct FinishLaunch {
@@ -539,7 +539,7 @@ __device__ __forceinline__ void make_tile(const Tile<T, kPlanar, kSide>& tile, c
 
 // A piece: kSide pixels, stored in three planes, where kPlanar; else kSide values as they lie.
 template <typename T, bool kPlanar, int kSide>
-__global__ void __launch_bounds__(kFinishThreads, blocks_at_once(kPlanar ? 4 : 6, kFinishThreads))
+__global__ void __launch_bounds__(kFinishThreads, blocks_at_once(kPlanar ? 8 : 12, kFinishThreads))
     finish(const __grid_constant__ FinishLaunch launch) {
   __shared__ PixelSource mine, theirs;
   const int64_t sample = blockIdx.x / launch.tiles;
@@ -549,9 +549,16 @@ __global__ void __launch_bounds__(kFinishThreads, blocks_at_once(kPlanar ? 4 : 6
   mix.blend = mix.cut = false;
   if constexpr (kSide >= 4) {
     constexpr int kCount = Tile<T, kPlanar, kSide>::kCount;
-    const Glance glance(launch, sample);
-    if (glance.programmed && launch.ended && launch.ended[sample]) return;
     constexpr uint32_t kTile = kFinishSteps * kFinishThreads * kSide;
+    // Asked for together with the record, which says whether they count. So are the tile's rows, mirrored or not.
+    const int32_t ended = launch.ended ? __ldg(launch.ended + sample) : 0;
+    if (launch.chains == 0) {
+      constexpr uint32_t kBytes = kFinishSteps * kFinishThreads * kCount;
+      const uint32_t begin = index * kBytes, image_bytes = kChannels * static_cast<uint32_t>(tile.plane);
+      bring_into_l2(launch.x.begin + sample * image_bytes + begin, min(kBytes, image_bytes - begin));
+    }
+    const Glance glance(launch, sample);
+    if (glance.programmed && ended) return;
     const int first_row = static_cast<int>(launch.by_row(index * kTile));
     const int last_row = static_cast<int>(launch.by_row(min((index + 1) * kTile, tile.length) - 1));
     const PlainSample plain = glance.sample(launch, sample, first_row, last_row);

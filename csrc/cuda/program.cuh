@@ -71,6 +71,14 @@ __device__ __forceinline__ Part part_of(const ProgramLaunch& launch) {
   return {begin, min(begin + each, units)};
 }
 
+// A part of a sample of the batch: asked for before it is known what becomes of it, for that takes as long as memory does.
+__device__ __forceinline__ void bring_part_into_l2(const ProgramLaunch& launch, int64_t sample, Part part) {
+  const uint32_t pixels = static_cast<uint32_t>(launch.height) * static_cast<uint32_t>(launch.width);
+  const uint32_t begin = static_cast<uint32_t>(part.begin) * kWarpPixels;
+  const uint32_t end = min(static_cast<uint32_t>(part.end) * kWarpPixels, pixels);
+  if (begin < end) bring_into_l2(launch.x + kChannels * (sample * pixels + begin), kChannels * (end - begin));
+}
+
 // The parts' first `count` words of shared.statistics, summed or their maxima, in all blocks.
 template <bool kSum>
 __device__ __forceinline__ void combine_parts(const ProgramLaunch& launch, ProgramShared& shared, int count) {
@@ -346,9 +354,11 @@ __global__ void __launch_bounds__(kMostProgramThreads, blocks_at_once(5, kMostPr
   extern __shared__ __align__(16) uint8_t dynamic_shared[];
   ProgramShared& shared = *reinterpret_cast<ProgramShared*>(dynamic_shared);
 
-  const int64_t task = blockIdx.x / static_cast<unsigned>(launch.parts);
-  const int64_t sample = task / launch.chains;
-  const int chain = static_cast<int>(task - sample * launch.chains);
+  const unsigned task = blockIdx.x / static_cast<unsigned>(launch.parts);
+  const int64_t sample = task / static_cast<unsigned>(launch.chains);
+  const int chain = static_cast<int>(task % static_cast<unsigned>(launch.chains));
+  const Part part = part_of(launch);
+  bring_part_into_l2(launch, sample, part);
   bool programmed = false;
   if (threadIdx.x < kRecordWords) {
     const int32_t word = launch.records[sample * kRecordWords + threadIdx.x];
@@ -369,7 +379,6 @@ __global__ void __launch_bounds__(kMostProgramThreads, blocks_at_once(5, kMostPr
     shared.result.set(launch.values, launch.out, sample * kChannels * launch.height * launch.width, launch.affine);
   }
 
-  const Part part = part_of(launch);
   uint8_t* const result = launch.scratch + (chain * launch.samples + sample) * launch.stride;
   uint8_t* const work = launch.work + task * launch.stride;
   const int passes = shared.passes.count;

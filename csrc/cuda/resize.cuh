@@ -82,6 +82,30 @@ __device__ __forceinline__ void prepare_line(Line& line, const Axis& axis, Inter
   });
 }
 
+// A warp's rows of the block's part of the result, counted from the first of the block.
+struct WarpRows {
+  int first, last;
+
+  __device__ __forceinline__ explicit WarpRows(int rows_of_block) {
+    const int share = (rows_of_block + kRowGroups - 1) / kRowGroups;
+    first = static_cast<int>(threadIdx.y) * share;
+    last = min(first + share, rows_of_block);
+  }
+};
+
+// What a warp reads first is asked for while the taps are worked out: some source rows, 512 bytes of each.
+__device__ __forceinline__ void bring_first_rows_into_l2(const ResizeJob& job, int first_row, int first_column) {
+  constexpr int kLine = 128, kLines = 4;
+  const WarpRows rows(min(kBandRows, job.rows.output - first_row));
+  if (rows.first >= rows.last) return;
+  const int lane = static_cast<int>(threadIdx.x);
+  with_interpolation(job.interpolation, [&](auto kind) {
+    const int row = place_taps<decltype(kind)::value>(job.rows, first_row + rows.first).begin + lane / kLines;
+    const int byte = kChannels * place_taps<decltype(kind)::value>(job.columns, first_column).begin + kLine * (lane % kLines);
+    if (row < job.rows.length && byte < kChannels * job.columns.length) bring_into_l2(job.origin + row * job.stride + byte);
+  });
+}
+
 // By the whole block, which has to synchronise before and after.
 __device__ __forceinline__ void prepare_lines(ResizeShared& shared, int first_row, int first_column) {
   const ResizeJob& job = shared.job;
@@ -225,7 +249,7 @@ class LineSum {
       }
       here.add(weight_, sum);
       if (row_ + kRowsAhead < last_row_) {
-        asm volatile("prefetch.global.L2 [%0];" ::"l"(next_ + (kRowsAhead - 1) * stride_));
+        bring_into_l2(next_ + (kRowsAhead - 1) * stride_);
       }
     } else {
       add_groups(sum);
@@ -508,10 +532,12 @@ __device__ __forceinline__ void resize_rows_by(ResizeShared& shared, int first, 
 template <typename T, typename Finish>
 __device__ __forceinline__ void resize_block(ResizeShared& shared, const ResizedImage<T>& image, const Finish& finish) {
   const int first_column = blockIdx.x * kColumns, first_row = blockIdx.y * kBandRows;
-  if (shared.job.origin) prepare_lines(shared, first_row, first_column);
+  if (shared.job.origin) {
+    bring_first_rows_into_l2(shared.job, first_row, first_column);
+    prepare_lines(shared, first_row, first_column);
+  }
   __syncthreads();
-  const int rows = min(kBandRows, image.height - first_row), share = (rows + kRowGroups - 1) / kRowGroups;
-  const int first = threadIdx.y * share, last = min(first + share, rows);
+  const auto [first, last] = WarpRows(min(kBandRows, image.height - first_row));
   if (first >= last) return;
   const auto y_of = [&](int row) { return shared.job.mirror_y ? image.height - 1 - first_row - row : first_row + row; };
   RowWriter<T> write(image, shared.job, shared.staged[threadIdx.y], first_column, y_of(first));
