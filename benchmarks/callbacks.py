@@ -4,6 +4,8 @@
 
 The loop is bound by the host (a tiny model on a tiny batch that is there already), so whatever a callback does between
 two steps makes the step longer by just that; what Lightning takes to call any callback is the cost of an empty one.
+On a GPU the same is done with a step that keeps the GPU busy for 5 ms, timed by CUDA events: what the callback costs a
+step whose host is ahead, as it is in training.
 
 A machine is now faster, now slower, by more than what is asked for. So the callback is taken out of a fit and put in
 again every 100 steps, and each step is compared with the one 100 before; the first 50 of them, in which caches get used
@@ -43,13 +45,16 @@ TURN = 2 * LOG_EVERY
 
 
 class Tiny(pl.LightningModule):
-    """A step of some kernel launches."""
+    """A step of some kernel launches, behind one that takes the GPU so many cycles."""
 
-    def __init__(self) -> None:
+    def __init__(self, gpu_cycles: int = 0) -> None:
         super().__init__()
         self.layer = torch.nn.Linear(4, 1)
+        self.gpu_cycles = gpu_cycles
 
     def training_step(self, batch: Any, batch_idx: int) -> torch.Tensor:
+        if self.gpu_cycles:
+            torch.cuda._sleep(self.gpu_cycles)  # type: ignore[no-untyped-call]
         return self.layer(batch[0]).sum()  # type: ignore[no-any-return]
 
     def configure_optimizers(self) -> torch.optim.Optimizer:
@@ -74,22 +79,35 @@ class Repeated:
 class Turns(pl.Callback):
     """Stands last among the callbacks; takes those before it out for a turn of steps, puts them in again, and so on.
 
-    Attributes:
-        ends: the host's time at the end of each step.
+    Args:
+        of_gpu: whether steps end when the GPU has done them, or when the host has launched them.
     """
 
-    def __init__(self) -> None:
-        self.ends: list[float] = []
+    def __init__(self, of_gpu: bool = False) -> None:
+        self._of_gpu = of_gpu
+        self._ends: list[Any] = []
         self._callbacks: list[pl.Callback] = []
 
     def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
-        self.ends.append(time.perf_counter())
-        if len(self.ends) % TURN == LOG_EVERY // 2:  # half way between logs
+        if self._of_gpu:
+            event = torch.cuda.Event(enable_timing=True)
+            event.record()
+            self._ends.append(event)
+        else:
+            self._ends.append(time.perf_counter())
+        if len(self._ends) % TURN == LOG_EVERY // 2:  # half way between logs
             out = trainer.callbacks[:-1]  # type: ignore[attr-defined]
             trainer.callbacks, self._callbacks = [*self._callbacks, self], out  # type: ignore[attr-defined]
 
     def on_train_epoch_end(self, trainer: pl.Trainer, module: Any) -> None:
         trainer.callbacks = [*trainer.callbacks[:-1], *self._callbacks, self]  # type: ignore[attr-defined]
+
+    def microseconds(self) -> np.ndarray[Any, np.dtype[np.float64]]:
+        """From the end of each step to that of the next."""
+        if not self._of_gpu:
+            return np.diff(self._ends) * 1e6
+        torch.cuda.synchronize()
+        return np.array([begin.elapsed_time(end) * 1e3 for begin, end in itertools.pairwise(self._ends)])
 
 
 class HooksAlone(pl.Callback):
@@ -142,7 +160,19 @@ def alone(callbacks: list[pl.Callback], device: torch.device) -> float:
     return hooks.microseconds
 
 
-def fit(callbacks: list[pl.Callback], steps: int, device: torch.device) -> None:
+def cycles_of(milliseconds: float) -> int:
+    """What `torch.cuda._sleep` wants to take so long."""
+    cycles = 10**7
+    begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+    for _ in range(2):  # the first wakes the GPU up
+        begin.record()
+        torch.cuda._sleep(cycles)  # type: ignore[no-untyped-call]
+        end.record()
+        torch.cuda.synchronize()
+    return round(cycles * milliseconds / begin.elapsed_time(end))
+
+
+def fit(callbacks: list[pl.Callback], steps: int, device: torch.device, gpu_cycles: int = 0) -> None:
     """Train for a number of steps."""
     trainer = pl.Trainer(
         max_steps=steps, accelerator="gpu" if device.type == "cuda" else "cpu", devices=1,
@@ -150,15 +180,17 @@ def fit(callbacks: list[pl.Callback], steps: int, device: torch.device) -> None:
         enable_progress_bar=False, enable_model_summary=False, log_every_n_steps=LOG_EVERY, max_epochs=-1,
     )  # fmt: skip
     batch = (torch.ones(8, 4, device=device), torch.ones(8, device=device))
-    trainer.fit(Tiny(), train_dataloaders=Repeated(batch, steps + 1))
+    trainer.fit(Tiny(gpu_cycles), train_dataloaders=Repeated(batch, steps + 1))
 
 
-def microseconds(callbacks: list[pl.Callback], turns: int, device: torch.device) -> tuple[float, float, float]:
+def microseconds(
+    callbacks: list[pl.Callback], turns: int, device: torch.device, gpu_cycles: int = 0
+) -> tuple[float, float, float]:
     """Of a fit: a step without these callbacks, what they add to it, logs included, and what to one that logs."""
-    stopwatch, steps = Turns(), TURN * (2 * turns + 3)
-    fit([*callbacks, stopwatch], steps, device)
+    stopwatch, steps = Turns(of_gpu=gpu_cycles > 0), TURN * (2 * turns + 3)
+    fit([*callbacks, stopwatch], steps, device, gpu_cycles)
     begin = LOG_EVERY // 2 + 2 * TURN - 1  # of the second turn without them
-    times = np.diff(stopwatch.ends)[begin : begin + TURN * 2 * turns].reshape(turns, 2, TURN)[..., LOG_EVERY:] * 1e6
+    times = stopwatch.microseconds()[begin : begin + TURN * 2 * turns].reshape(turns, 2, TURN)[..., LOG_EVERY:]
     without = times[:, 0]
     added = np.median(times[:, 1] - without, axis=0)
     ordinary = np.median(added)
@@ -190,27 +222,25 @@ def main() -> None:
     if args.only:
         kinds = {name: make for name, make in kinds.items() if any(part in name for part in args.only)}
     found: dict[str, list[tuple[float, ...]]] = {name: [] for name in kinds}
+    gpu_cycles = cycles_of(STEP_MS) if device.type == "cuda" else 0
     for _ in range(args.rounds):
         for name, make in kinds.items():
             with contextlib.redirect_stderr(io.StringIO()):
-                found[name].append((*microseconds(make(), args.turns, device), alone(make(), device)))
+                figures = (*microseconds(make(), args.turns, device), alone(make(), device))
+                if gpu_cycles:
+                    figures += microseconds(make(), args.turns, device, gpu_cycles)[:2]
+                found[name].append(figures)
+    heading = ["step without µs", "cost µs", f"of a {STEP_MS:g} ms step", "a step with a log µs", "hooks alone µs"]
+    if gpu_cycles:
+        heading += ["GPU-bound step without µs", "cost of that µs", "of that step"]
     rows = []
     for name, fits in found.items():
-        step, cost, log, calls = (statistics.median(column) for column in zip(*fits, strict=True))
-        rows.append([name, step, cost, f"{cost / STEP_MS / 10:.2f} %", log, calls])
-    publish(
-        f"Callbacks, microseconds of the host a step, {device.type}",
-        [
-            "callback",
-            "step without µs",
-            "cost µs",
-            f"of a {STEP_MS:g} ms step",
-            "a step with a log µs",
-            "hooks alone µs",
-        ],
-        rows,
-        args.json,
-    )
+        step, cost, log, calls, *of_gpu = (statistics.median(column) for column in zip(*fits, strict=True))
+        row = [name, step, cost, f"{cost / STEP_MS / 10:.2f} %", log, calls]
+        if of_gpu:
+            row += [*of_gpu, f"{100 * of_gpu[1] / of_gpu[0]:.3f} %"]
+        rows.append(row)
+    publish(f"Callbacks, microseconds of the host a step, {device.type}", ["callback", *heading], rows, args.json)
 
 
 if __name__ == "__main__":

@@ -48,7 +48,7 @@ def test_tune_varies_where_images_are_decoded(
     data: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "tuned.yaml"
-    found = printed(capsys, "bench", "loader", *data, "--tune", "--budget=10", f"--overlay={path}")
+    found = printed(capsys, "bench", "loader", *data, "--tune", "--budget=60", f"--overlay={path}")
     assert {row["decode"] for row in found["rows"]} == {"cpu", "gpu"}
     written = yaml.safe_load(path.read_text())["data"]
     assert written == {k: v for k, v in found["best"].items() if k != "hw_decoder_load" or written["decode"] == "gpu"}
