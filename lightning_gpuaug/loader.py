@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -27,8 +27,15 @@ from lightning_gpuaug.sources.encoded import Encoded
 from lightning_gpuaug.timings import Timings
 from lightning_gpuaug.turns import Turns
 
+T = TypeVar("T")
+
 _MADE_AHEAD = 2
 """Batches that the worker finishes ahead. It shares Python with the training loop, and is now late, now early."""
+
+_QUIET = 5
+"""Batches that lie ready when the first one is handed to a GPU: until the last of them nothing is decoded. Training
+steps are captured as CUDA graphs then (torch.compile does it in the second), and a capture fails in any thread when the
+device is synchronised in another, as DALI's memory pools do where buffers still grow."""
 
 
 @dataclass(frozen=True)
@@ -124,7 +131,8 @@ class Loader:
         self._ahead = ahead if ahead is not None else output.device.type == "cuda" and not self._is_cached
         self._worker: ThreadPoolExecutor | None = None
         self._pending: deque[tuple[Place, Future[_Finished]]] = deque()  # made ahead, in order of delivery
-        self._stocked = 0  # of them, batches that lie ready for a measurement, during which none is begun
+        self._stocked = 0  # of them, batches that lie ready, so that none is begun before they are used up
+        self._quiet = _QUIET if self._ahead and output.device.type == "cuda" else 0  # until the first pass
         self._stream: torch.cuda.Stream | None = None
         self._prepare: Preparer | None = None
         self._pipe: DecodePipeline | None = None
@@ -174,7 +182,7 @@ class Loader:
         """Finish the next batches of the running pass now, so that handing them over takes no time.
 
         Nothing else changes: they come in their turn, and `place`, which a checkpoint records, moves when they do.
-        Until the last of them is handed over, no batch behind them is begun.
+        Until the last of them is handed over, no batch behind them is begun, and what DALI had begun is done.
 
         Args:
             count: batches to finish; fewer where the pass ends, or where one fails (which it does in its turn).
@@ -185,21 +193,22 @@ class Loader:
         place = self.place
         if self._pending and self._pending[0][0] != place:
             self._settle()
+        self._stocked = 0
         self.turns.hurry()
-        for i in range(count):
-            if place.step >= len(self):
-                return i
+        for i in range(min(count, len(self) - place.step)):
             if i == len(self._pending):
-                self._pending.append((place, self._submit(place)))
+                self._pending.append((place, self._submit(self._make, place)))
             future = self._pending[i][1]
             if future.exception() is not None:
-                return i
+                break
             ready = future.result().ready
             if ready is not None:
                 ready.synchronize()
             place = place.next()
             self._stocked = i + 1
-        return count
+        if self._pending:
+            self._submit(self._rest).result()
+        return self._stocked
 
     def variant(self, decoding: Decoding, batch_size: int) -> Loader:
         """Another loader, decoding otherwise, over the samples of this epoch that come after the next ones.
@@ -235,6 +244,9 @@ class Loader:
     def _run(self) -> Iterator[Batch]:
         this_pass = self._pass = object()
         place = self._begin()
+        if self._quiet:
+            self.stock(self._quiet)
+            self._quiet = 0
         while place.step < len(self):
             if self._pass is not this_pass:
                 raise RuntimeError("this pass was ended by a newer iter() over the same loader, or by its close()")
@@ -261,7 +273,7 @@ class Loader:
         if not self._pending:
             if not self._ahead:
                 return self._make(place).batch
-            self._pending.append((place, self._submit(place)))
+            self._pending.append((place, self._submit(self._make, place)))
         self._stocked = max(0, self._stocked - 1)
         made = self._pending.popleft()[1]
         if not made.done():
@@ -270,21 +282,21 @@ class Loader:
         self.turns.work()
         while self._ahead and not self._stocked and len(self._pending) < _MADE_AHEAD:
             following = self._wrap((self._pending[-1][0] if self._pending else place).next())
-            self._pending.append((following, self._submit(following)))
+            self._pending.append((following, self._submit(self._make, following)))
         return self._hand_over(finished)
 
-    def _submit(self, place: Place) -> Future[_Finished]:
-        """Make a batch: in the worker, or here and now."""
+    def _submit(self, work: Callable[..., T], *args: Any) -> Future[T]:
+        """Have work done by the worker, or here and now."""
         if self._ahead:
             if self._worker is None:
                 self._worker = ThreadPoolExecutor(max_workers=1, thread_name_prefix="gpuaug-loader")
-            return self._worker.submit(self._make, place)
-        made: Future[_Finished] = Future()
+            return self._worker.submit(work, *args)
+        done: Future[T] = Future()
         try:
-            made.set_result(self._make(place))
+            done.set_result(work(*args))
         except Exception as error:  # raised when its turn comes
-            made.set_exception(error)
-        return made
+            done.set_exception(error)
+        return done
 
     def _settle(self) -> None:
         """Let the worker finish what nobody wants; what goes wrong with it goes wrong again in its place."""
@@ -314,18 +326,37 @@ class Loader:
         """The finished batch of a place."""
         if self._ahead:
             self.turns.wait()
+        with self._on_its_stream() as stream:
+            batch = self._make_here(place)
+            if stream is None:
+                return _Finished(batch, None)
+            ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
+            ready.record(stream)
+            return _Finished(batch, ready)
+
+    @contextlib.contextmanager
+    def _on_its_stream(self) -> Iterator[torch.cuda.Stream | None]:
+        """On the output's device and, in the worker, on a stream of the loader's own."""
         if self.output.device.type != "cuda":
-            return _Finished(self._make_here(place), None)
+            yield None
+            return
         with torch.cuda.device(self.output.device):
             if not self._ahead:
-                return _Finished(self._make_here(place), None)
+                yield None
+                return
             if self._stream is None:
                 self._stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
             with torch.cuda.stream(self._stream):
-                batch = self._make_here(place)
-                ready = torch.cuda.Event()  # type: ignore[no-untyped-call]
-                ready.record(self._stream)
-                return _Finished(batch, ready)
+                yield self._stream
+
+    def _rest(self) -> None:
+        """Return when nothing is read or decoded any more."""
+        for reading in self._reading:
+            if reading.encoded is not None:
+                reading.encoded.exception()  # waits; it is raised in its turn
+        if self._pipe is not None:
+            with self._on_its_stream():
+                self._pipe.rest()
 
     def _make_here(self, place: Place) -> Batch:
         if self._is_cached:

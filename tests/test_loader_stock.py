@@ -11,7 +11,7 @@ import torch
 from lightning_gpuaug.bad_images import BadImageError
 from lightning_gpuaug.finish import Output
 from lightning_gpuaug.loader import Loader
-from lightning_gpuaug.pipeline import Decoding
+from lightning_gpuaug.pipeline import DecodePipeline, Decoding
 from lightning_gpuaug.plan import Plan
 from lightning_gpuaug.recipe import TrainRecipe
 from tests.images import numbered
@@ -50,6 +50,55 @@ def test_a_stock_changes_neither_batches_nor_place(ahead: bool, tmp_path: Path) 
     for (images, labels), (same, same_labels) in zip(got, expected, strict=True):
         assert torch.equal(images, same)
         assert torch.equal(labels, same_labels)
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["here", "worker"])
+def test_nothing_is_decoded_while_a_stock_is_used(ahead: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    outputs: list[int] = []
+    take_out = DecodePipeline._take_out
+    monkeypatch.setattr(DecodePipeline, "_take_out", lambda pipe: (outputs.append(len(pipe)), take_out(pipe)))
+    stocked = loader(tmp_path, ahead)
+    batches = iter(stocked)
+    next(batches)
+    assert stocked.stock(3) == 3
+    assert stocked._pipe is not None
+    assert len(stocked._pipe._decoded) == len(stocked._pipe) > 0  # what it was given is all done
+    taken = len(outputs)
+    for _ in range(2):
+        next(batches)
+    assert len(outputs) == taken
+    plain = loader(tmp_path, ahead)
+    assert [labels.tolist() for _, labels in batches] == [labels.tolist() for _, labels in list(plain)[3:]]
+    stocked.close()
+    plain.close()
+
+
+def test_a_first_pass_begins_with_a_stock_where_it_says_so(tmp_path: Path) -> None:
+    plain, quiet = loader(tmp_path, ahead=True), loader(tmp_path, ahead=True)
+    quiet._quiet = 3  # as on a GPU
+    made = []
+    for (images, labels), (same, same_labels) in zip(quiet, plain, strict=True):
+        made.append(quiet.timings.batches)
+        assert torch.equal(images, same)
+        assert torch.equal(labels, same_labels)
+    assert made[:2] == [3, 3]  # the third may see the next one come
+    assert quiet._quiet == 0
+    for (images, _), (same, _) in zip(quiet, plain, strict=True):
+        assert torch.equal(images, same)
+    quiet.close()
+    plain.close()
+
+
+@pytest.mark.parametrize("ahead", [False, True], ids=["here", "worker"])
+def test_a_bad_image_behind_a_stock_is_named_in_its_turn(ahead: bool, tmp_path: Path) -> None:
+    bad = loader(tmp_path, ahead, break_file=13)
+    batches = iter(bad)
+    next(batches)
+    assert bad.stock(2) == 2  # samples 4..11; the batch behind them has been decoded too, and has failed
+    assert [next(batches)[1].tolist() for _ in range(2)] == [[4, 5, 6, 7], [8, 9, 10, 11]]
+    with pytest.raises(BadImageError, match=r"000013\.jpg"):
+        next(batches)
+    bad.close()
 
 
 @pytest.mark.parametrize("ahead", [False, True], ids=["here", "worker"])

@@ -80,9 +80,7 @@ class LoaderStocker:
 
     def stock(self, count: int, batch_seconds: float) -> int:
         """See `Stocker`."""
-        found = self._loader.stock(count)
-        time.sleep(min(_LONGEST_REST, batch_seconds * self.ahead))
-        return found
+        return self._loader.stock(count)
 
 
 class WorkerStocker:

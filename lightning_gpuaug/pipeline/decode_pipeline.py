@@ -49,6 +49,7 @@ class DecodePipeline:
         self._inside: deque[tuple[NDArray[np.int32], Request]] = (
             deque()
         )  # (`asked`, batch) of all that is being worked on
+        self._decoded: deque[tuple[Any, Any] | RuntimeError] = deque()  # what came out before it was popped
         self._ticket = 0
         self._running = False
 
@@ -84,13 +85,12 @@ class DecodePipeline:
             DecodeError: an image of this batch (or of one behind it) could not be decoded.
         """
         asked, request = self._inside.popleft()
-        stream = torch.cuda.current_stream(self.decoding.device_id) if self.decoding.device == "gpu" else None
-        try:
-            # Bound to the consumer's stream rather than synchronised with the host: DALI's memory then returns to
-            # its pool behind the work queued on that stream, and the host never waits for pixels.
-            images, came = self._pipe.outputs(cuda_stream=stream)
-        except RuntimeError as error:
-            raise DecodeError(str(error)) from error
+        if not self._decoded:
+            self._take_out()
+        decoded = self._decoded.popleft()
+        if isinstance(decoded, RuntimeError):
+            raise DecodeError(str(decoded)) from decoded
+        images, came = decoded
         got = came.as_array()
         if got.tobytes() != asked.tobytes():
             raise RuntimeError(
@@ -99,20 +99,44 @@ class DecodePipeline:
             )
         dense = images.as_reshaped_tensor([request.bytes]) if self.decoding.packed else images.as_tensor()
         # As a capsule: torch takes four times as long to ask an object for one. The default stream is 1 to DLPack.
+        stream = self._stream()
         capsule = dense.__dlpack__(stream=None if stream is None else stream.cuda_stream or 1)
         # The bytes too: a copy of them to the GPU may not be over yet.
         return Decoded(from_dlpack(capsule), (images, dense, request.images))
+
+    def rest(self) -> None:
+        """Return when all batches inside are decoded: nothing is left to do until the next one is started."""
+        while len(self._decoded) < len(self._inside):
+            self._take_out()
+            if isinstance(self._decoded[-1], RuntimeError):  # and nothing else will come out
+                break
+        stream = self._stream()
+        if stream is not None:
+            stream.synchronize()
+
+    def _take_out(self) -> None:
+        try:
+            # Bound to the consumer's stream rather than synchronised with the host: DALI's memory then returns to
+            # its pool behind the work queued on that stream, and the host never waits for pixels.
+            self._decoded.append(self._pipe.outputs(cuda_stream=self._stream()))
+        except RuntimeError as error:  # raised when its turn comes
+            self._decoded.append(error)
+
+    def _stream(self) -> torch.cuda.Stream | None:
+        return torch.cuda.current_stream(self.decoding.device_id) if self.decoding.device == "gpu" else None
 
     def drain(self) -> None:
         """Forget the batches inside, so that the next one started is the next one popped."""
         popped = []
         while self._inside:
             popped.append(self.pop())
-        if popped and self.decoding.device == "gpu":
+        stream = self._stream()
+        if popped and stream is not None:
             # Copies of the bytes to the GPU may not be over; then their memory would be filled anew too early.
-            torch.cuda.current_stream(self.decoding.device_id).synchronize()
+            stream.synchronize()
 
     def close(self) -> None:
         """Free the pipeline's threads and memory. A second call does nothing."""
         self._pipe = None
+        self._decoded.clear()
         self._inside.clear()  # behind the pipeline, which reads what these hold
