@@ -8,6 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lightning_gpuaug.pipeline.errors import FileError, reason_of
+from lightning_gpuaug.pipeline.library import build
 from lightning_gpuaug.sources.encoded import fixed_paths, path_bytes
 
 
@@ -84,8 +85,7 @@ def reading_pipeline(batch_size: int, num_threads: int, prefetch: int) -> Any:
     )
     with pipe:
         pipe.set_outputs(read_files(fn.external_source(name="paths", dtype=types.UINT8, ndim=1)))
-    pipe.build()
-    return pipe
+    return build(pipe)
 
 
 def read_files(paths: Any) -> Any:

@@ -7,6 +7,7 @@ from typing import Any
 from lightning_gpuaug.pipeline import inputs
 from lightning_gpuaug.pipeline.decoding import Decoding
 from lightning_gpuaug.pipeline.files import read_files
+from lightning_gpuaug.pipeline.library import build
 from lightning_gpuaug.recipe import EvalRecipe, Interpolation, TrainRecipe
 from lightning_gpuaug.sources.base import Feed
 
@@ -62,8 +63,7 @@ def decoding_graph(decoding: Decoding) -> Any:
                 **part,
             )
         pipe.set_outputs(pixels, asked)
-    pipe.build()
-    return pipe
+    return build(pipe)
 
 
 def _encoded(feed: Feed) -> Any:

@@ -1,9 +1,12 @@
-"""DALI as a library: whether it is there, and the memory it holds."""
+"""DALI as a library: whether it is there, what of it lives on in a forked process, and the memory it holds."""
 
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
+import weakref
+from typing import Any
 
 
 def require_dali() -> None:
@@ -22,6 +25,24 @@ def require_dali() -> None:
         raise RuntimeError(
             "NVIDIA DALI is not installed: pip install nvidia-dali-cuda120 (or nvidia-dali-cuda130), also without a GPU"
         )
+
+
+_built: weakref.WeakSet[Any] = weakref.WeakSet()
+_inherited: list[Any] = []
+
+
+def build(pipe: Any) -> Any:
+    """Build a DALI pipeline, and see to it that it can be inherited.
+
+    A pipeline waits for its threads when it is deleted. A forked process (a worker of a torch DataLoader) has the
+    pipelines, but not their threads: were one deleted there, by the garbage collector, say, it would wait forever.
+    """
+    pipe.build()
+    _built.add(pipe)
+    return pipe
+
+
+os.register_at_fork(after_in_child=lambda: _inherited.extend(_built))
 
 
 def release_memory() -> None:
