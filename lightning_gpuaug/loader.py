@@ -19,11 +19,10 @@ from lightning_gpuaug.bad_images import BadImages, OnBadImage, find_culprits
 from lightning_gpuaug.finish import Batch, Finisher, Images, Output
 from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding
 from lightning_gpuaug.plan import Indices, Plan
-from lightning_gpuaug.prepare import Prepared, Preparer
+from lightning_gpuaug.prepare import Prepared, Preparer, Read
 from lightning_gpuaug.ranges import ranged
 from lightning_gpuaug.recipe import EvalRecipe
 from lightning_gpuaug.sources import Source
-from lightning_gpuaug.sources.encoded import Encoded
 from lightning_gpuaug.timings import Timings
 from lightning_gpuaug.turns import Turns
 
@@ -63,7 +62,7 @@ class _Reading:
 
     place: Place
     indices: Indices
-    encoded: Future[Encoded] | None
+    read: Future[Read] | None
 
 
 @dataclass
@@ -352,8 +351,8 @@ class Loader:
     def _rest(self) -> None:
         """Return when nothing is read or decoded any more."""
         for reading in self._reading:
-            if reading.encoded is not None:
-                reading.encoded.exception()  # waits; it is raised in its turn
+            if reading.read is not None:
+                reading.read.exception()  # waits; it is raised in its turn
         if self._pipe is not None:
             with self._on_its_stream():
                 self._pipe.rest()
@@ -432,9 +431,7 @@ class Loader:
             self._reading.append(_Reading(place, indices, self._prepare.read(indices)))
         due = self._reading.popleft()
         repeats = self.plan.repeat_numbers(due.place.epoch, due.place.step, due.place.consumed)
-        return _Order(
-            due.place, due.indices, self._prepare(due.indices, due.place.epoch, self.seed, repeats, due.encoded)
-        )
+        return _Order(due.place, due.indices, self._prepare(due.indices, due.place.epoch, self.seed, repeats, due.read))
 
     def _find_bad(self, error: DecodeError) -> None:
         """Name the images that broke the pipeline, then plan again from the batch that failed."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import os
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,6 +31,19 @@ _READERS = 16
 
 _OUTSIDE = 2**30
 """Where a window starts that no image contains: the decoder refuses it before it allocates anything."""
+
+
+@dataclass(frozen=True)
+class Read:
+    """The images of a batch in memory.
+
+    Attributes:
+        encoded: their bytes.
+        sizes: height and width; 0 where the header says nothing.
+    """
+
+    encoded: Encoded
+    sizes: Sizes
 
 
 @dataclass(frozen=True)
@@ -74,20 +87,28 @@ class Preparer:
             self._sizes: Sizes = np.zeros((len(self._paths), 2), dtype=np.int32)
         else:
             self._reader = source.reader()
+        self._measuring: ThreadPoolExecutor | None = None  # finds the sizes of what has been read
 
     @property
     def ahead(self) -> int:
         """How many batches should be being read while one is prepared: none where the pipeline reads."""
         return BATCHES if self._reader is not None else 0
 
-    def read(self, indices: Indices) -> Future[Encoded] | None:
+    def read(self, indices: Indices) -> Future[Read] | None:
         """Begin to read a batch, for a later call; None where the pipeline reads."""
-        return self._reader.begin(indices, self._pinned) if self._reader is not None else None
+        if self._reader is None:
+            return None
+        if self._measuring is None:
+            self._measuring = ThreadPoolExecutor(1, thread_name_prefix="gpuaug-sizes")
+        return self._measuring.submit(self._measured, self._reader.begin(indices, self._pinned))
 
     def close(self) -> None:
         """Stop reading; the next call begins again."""
         if self._reader is not None:
             self._reader.close()
+        if self._measuring is not None:
+            self._measuring.shutdown(cancel_futures=True)
+            self._measuring = None
 
     @ranged("gpuaug.prepare")
     def __call__(
@@ -96,7 +117,7 @@ class Preparer:
         epoch: int,
         seed: int,
         repeats: Indices | int = 0,
-        reading: Future[Encoded] | None = None,
+        reading: Future[Read] | None = None,
     ) -> Prepared:
         """Prepare a batch.
 
@@ -109,8 +130,8 @@ class Preparer:
         """
         recipe, image_size = self._recipe, self._image_size
         reading = reading or self.read(indices)
-        encoded = reading.result() if reading is not None else None
-        sizes = self._sizes_of(indices) if encoded is None else self._sizes_in_memory(encoded)
+        read = reading.result() if reading is not None else None
+        sizes = self._sizes_of(indices) if read is None else read.sizes
         start, size, part, flip, params = np.zeros_like(sizes), sizes, None, None, None
         views: tuple[ViewParams, ...] = ()
         if isinstance(recipe, EvalRecipe):
@@ -136,8 +157,8 @@ class Preparer:
         if refused.any():
             start, size = start.copy(), np.maximum(size, 1)
             start[refused] = _OUTSIDE
-        images = self._paths[indices] if encoded is None else encoded
-        targets = None if encoded is None else encoded.targets
+        images = self._paths[indices] if read is None else read.encoded
+        targets = None if read is None else read.encoded.targets
         return Prepared(Request(images, start, size, part, image_size), flip, params, views, targets)
 
     def _sizes_of(self, indices: Indices) -> Sizes:
@@ -151,16 +172,17 @@ class Preparer:
                 self._sizes[index] = _size_in_python(os.fsdecode(bytes(self._paths[index])), exif)
         return self._sizes[indices]
 
-    def _sizes_in_memory(self, encoded: Encoded) -> Sizes:
-        """(N, 2) height and width; 0 where the header says nothing."""
+    def _measured(self, reading: Future[Encoded]) -> Read:
+        """What has been read, with the sizes in its headers."""
+        encoded = reading.result()
         if encoded.sizes is not None:
-            return encoded.sizes
+            return Read(encoded, encoded.sizes)
         exif = self._recipe.exif_orientation
         ranges = torch.from_numpy(encoded.start), torch.from_numpy(encoded.length)
         sizes = ops.image_sizes_packed(encoded.data, *ranges, exif_orientation=exif).numpy()
         for row in np.flatnonzero(sizes[:, 0] == 0).tolist():
             sizes[row] = _size_in_python(encoded.content(row), exif)
-        return sizes
+        return Read(encoded, sizes)
 
 
 def _size_in_python(image: str | bytes, exif_orientation: bool) -> tuple[int, int]:

@@ -84,9 +84,9 @@ class DecodePipeline:
         Raises:
             DecodeError: an image of this batch (or of one behind it) could not be decoded.
         """
-        asked, request = self._inside.popleft()
         if not self._decoded:
             self._take_out()
+        asked, request = self._inside.popleft()  # only now: until then DALI may read its bytes
         decoded = self._decoded.popleft()
         if isinstance(decoded, RuntimeError):
             raise DecodeError(str(decoded)) from decoded

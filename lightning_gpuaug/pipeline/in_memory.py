@@ -1,12 +1,10 @@
-"""Images in memory as the graph takes them, in place: what is fed keeps that memory alive."""
+"""Images in memory as the graph takes them, in place: whoever feeds them keeps that memory as long as DALI reads it."""
 
 from __future__ import annotations
 
 from typing import Any
 
 import numpy as np
-import torch
-from torch.utils.dlpack import to_dlpack  # type: ignore[attr-defined]
 
 from lightning_gpuaug.sources.encoded import Encoded
 
@@ -19,13 +17,19 @@ def tensors(encoded: Encoded) -> list[Any]:
     """
     from nvidia.dali.tensors import TensorCPU
 
-    # What lies before, in and behind each image, in one call: one a tensor would cost a millisecond of Python a batch.
-    ends = np.stack([encoded.start, encoded.start + encoded.length], axis=1).reshape(-1)
-    parts = torch.split(encoded.data, np.diff(ends, prepend=0, append=len(encoded.data)).tolist())[1::2]
+    # Slices of a memoryview cost half of what NumPy's or torch's do.
+    data, pinned = encoded.data.numpy().data, encoded.data.is_pinned()
+    start, end = encoded.start, encoded.start + encoded.length
+    if len(start) and not (start.min() >= 0 and encoded.length.min() >= 0 and end.max() <= len(data)):
+        row = int(np.flatnonzero((start < 0) | (encoded.length < 0) | (end > len(data)))[0])
+        raise ValueError(
+            f"image {row} must lie in 0..{len(data)}, the bytes of its batch, got {start[row]}..{end[row]}"
+        )
+    parts = [data[at:to] for at, to in zip(start.tolist(), end.tolist(), strict=True)]
     if encoded.sizes is not None:
         sizes = encoded.sizes.tolist()
-        parts = tuple(
-            part.view(h, w, 3) if len(part) else part.new_empty((0, 0, 3))
+        parts = [
+            part.cast("B", (h, w, 3)) if len(part) else np.empty((0, 0, 3), dtype=np.uint8).data
             for part, (h, w) in zip(parts, sizes, strict=True)
-        )
-    return [TensorCPU(to_dlpack(part)) for part in parts]
+        ]
+    return [TensorCPU(part, is_pinned=pinned) for part in parts]
