@@ -17,7 +17,7 @@ import torch
 
 from lightning_gpuaug.bad_images import BadImages, OnBadImage, find_culprits
 from lightning_gpuaug.finish import Batch, Finisher, Images, Output
-from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding
+from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Fed, fed
 from lightning_gpuaug.plan import Indices, Plan
 from lightning_gpuaug.prepare import Prepared, Preparer, Read
 from lightning_gpuaug.ranges import ranged
@@ -72,6 +72,7 @@ class _Order:
     place: Place
     indices: Indices
     prepared: Prepared
+    images: Fed
 
 
 @dataclass
@@ -136,6 +137,7 @@ class Loader:
         self._prepare: Preparer | None = None
         self._pipe: DecodePipeline | None = None
         self._orders: deque[_Order] = deque()  # batches being decoded, oldest first
+        self._planned: _Order | None = None  # the batch to decode after those
         self._reading: deque[_Reading] = deque()  # batches to decode after those, being read where that is our part
         self._to_order = Place(0, 0)  # the next batch to start reading
         self._finish = Finisher(source, decoding, output)
@@ -232,6 +234,7 @@ class Loader:
         self._finish.close()
         self._drop_pipeline()
         self._orders.clear()
+        self._planned = None
         self._reading.clear()
         if self._prepare is not None:
             self._prepare.close()
@@ -374,6 +377,9 @@ class Loader:
         while True:
             pipe = self._go_to(place)
             begin = time.perf_counter()
+            if self._planned is None:  # while DALI works: once it is done, it waits for the next batch
+                self._planned = self._plan_order()
+            planned_at = time.perf_counter()
             try:
                 decoded = pipe.pop()
             except DecodeError as error:
@@ -382,10 +388,12 @@ class Loader:
             decoded_at = time.perf_counter()
             order = self._orders.popleft()
             self._fill(pipe)
-            prepared_at = time.perf_counter()
+            started_at = time.perf_counter()
             batch = self._finish(order.indices, decoded, order.prepared)
             self.timings = self.timings.plus(
-                prepare=prepared_at - decoded_at, decode=decoded_at - begin, finish=time.perf_counter() - prepared_at
+                prepare=planned_at - begin + started_at - decoded_at,
+                decode=decoded_at - planned_at,
+                finish=time.perf_counter() - started_at,
             )
             return batch
 
@@ -406,12 +414,14 @@ class Loader:
 
     def _fill(self, pipe: DecodePipeline) -> None:
         while len(pipe) < self.decoding.prefetch:
-            order = self._plan_order()
-            pipe.start(order.prepared.request)
+            order = self._planned or self._plan_order()
+            self._planned = None
+            pipe.start(order.prepared.request, order.images)
             self._orders.append(order)
 
     def _rewind(self, place: Place) -> None:
         self._orders.clear()
+        self._planned = None
         self._reading.clear()
         self._to_order = place
         self.bad.start_from(place.epoch, place.step)
@@ -431,7 +441,8 @@ class Loader:
             self._reading.append(_Reading(place, indices, self._prepare.read(indices)))
         due = self._reading.popleft()
         repeats = self.plan.repeat_numbers(due.place.epoch, due.place.step, due.place.consumed)
-        return _Order(due.place, due.indices, self._prepare(due.indices, due.place.epoch, self.seed, repeats, due.read))
+        prepared = self._prepare(due.indices, due.place.epoch, self.seed, repeats, due.read)
+        return _Order(due.place, due.indices, prepared, fed(prepared.request))
 
     def _find_bad(self, error: DecodeError) -> None:
         """Name the images that broke the pipeline, then plan again from the batch that failed."""

@@ -7,7 +7,7 @@ knows no epochs, and moving to another place in the data is forgetting a few bat
 Files that DALI alone can read (`s3://`) it also reads without decoding them, for a source that hands over bytes.
 """
 
-from lightning_gpuaug.pipeline.decode_pipeline import Decoded, DecodePipeline
+from lightning_gpuaug.pipeline.decode_pipeline import Decoded, DecodePipeline, Fed, fed
 from lightning_gpuaug.pipeline.decoding import Decoding
 from lightning_gpuaug.pipeline.errors import DecodeError, FileError, reason_of
 from lightning_gpuaug.pipeline.files import FilePipeline, reading_pipeline, whole_file
@@ -20,10 +20,12 @@ __all__ = [
     "DecodePipeline",
     "Decoded",
     "Decoding",
+    "Fed",
     "FileError",
     "FilePipeline",
     "Paths",
     "Request",
+    "fed",
     "path_bytes",
     "reading_pipeline",
     "reason_of",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
@@ -15,9 +15,18 @@ from lightning_gpuaug.pipeline import in_memory, inputs
 from lightning_gpuaug.pipeline.decoding import Decoding
 from lightning_gpuaug.pipeline.errors import DecodeError
 from lightning_gpuaug.pipeline.graph import decoding_graph
-from lightning_gpuaug.pipeline.request import Paths, Request
+from lightning_gpuaug.pipeline.request import Request
 from lightning_gpuaug.ranges import ranged
 from lightning_gpuaug.sources.encoded import Encoded, path_bytes
+
+Fed: TypeAlias = NDArray[np.uint8] | list[Any]
+"""The images of a batch as the graph takes them."""
+
+
+def fed(request: Request) -> Fed:
+    """The images of a batch as the graph takes them; whoever has them keeps the request too."""
+    images = request.images
+    return in_memory.tensors(images) if isinstance(images, Encoded) else path_bytes(images)
 
 
 @dataclass
@@ -58,9 +67,14 @@ class DecodePipeline:
         return len(self._inside)
 
     @ranged("gpuaug.read")
-    def start(self, request: Request) -> None:
-        """Begin to decode a batch."""
-        self._feed_images(request.images)
+    def start(self, request: Request, images: Fed | None = None) -> None:
+        """Begin to decode a batch.
+
+        Args:
+            request: the batch.
+            images: `fed(request)`, if that was made before.
+        """
+        self._pipe.feed_input("images", fed(request) if images is None else images)
         asked = inputs.asked(request, self._ticket)
         self._pipe.feed_input("asked", asked)
         if not self.decoding.packed:
@@ -72,10 +86,6 @@ class DecodePipeline:
         if self._running or len(self._inside) == self.decoding.prefetch:
             self._pipe.schedule_run()
             self._running = True
-
-    def _feed_images(self, images: Paths | Encoded) -> None:
-        fed = in_memory.tensors(images) if isinstance(images, Encoded) else path_bytes(images)
-        self._pipe.feed_input("images", fed)
 
     @ranged("gpuaug.decode")
     def pop(self) -> Decoded:

@@ -196,15 +196,38 @@ def read_into(
     length: npt.NDArray[np.int64],
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
     """Read ranges end to end into `data`: where each begins in it, and what `ops.read_ranges` says of each."""
+    start = np.cumsum(length) - length
+    return start, read_at(data, start, paths, file, offset, length)
+
+
+def read_at(
+    data: torch.Tensor,
+    start: npt.NDArray[np.int64],
+    paths: npt.NDArray[np.bytes_],
+    file: npt.NDArray[np.integer],
+    offset: npt.NDArray[np.int64],
+    length: npt.NDArray[np.int64],
+) -> npt.NDArray[np.int64]:
+    """Read ranges into `data`, each to its `start`; what `ops.read_ranges` says of each."""
     import torch
 
     from lightning_gpuaug import ops
 
-    start = np.cumsum(length) - length
-    rows = path_bytes(paths)
-    tensors = (torch.from_numpy(np.array(a, dtype=np.int64)) for a in (file, offset, length))
-    got = ops.read_ranges(data, torch.from_numpy(start), torch.from_numpy(rows), *tensors, threads=READERS)
-    return start, got.numpy()
+    at, *tensors = (torch.from_numpy(np.array(a, dtype=np.int64)) for a in (start, file, offset, length))
+    got: npt.NDArray[np.int64] = ops.read_ranges(
+        data, at, torch.from_numpy(path_bytes(paths)), *tensors, threads=READERS
+    ).numpy()
+    return got
+
+
+def file_sizes(paths: npt.NDArray[np.bytes_]) -> npt.NDArray[np.int64]:
+    """Bytes of each file, or minus the error number."""
+    import torch
+
+    from lightning_gpuaug import ops
+
+    sizes: npt.NDArray[np.int64] = ops.file_states(torch.from_numpy(path_bytes(paths))).numpy()[:, 0]
+    return sizes
 
 
 def read_problems(got: npt.NDArray[np.int64], length: npt.NDArray[np.int64]) -> dict[int, str]:

@@ -11,17 +11,29 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuaug.sources.base import Feed, Source, Targets, map_classes, read_only, validated_classes
-from lightning_gpuaug.sources.encoded import Background, Encoded, Indices, new_buffer
+from lightning_gpuaug.sources.encoded import (
+    Background,
+    Encoded,
+    Indices,
+    file_sizes,
+    fixed_paths,
+    new_buffer,
+    read_at,
+    read_problems,
+)
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
-from lightning_gpuaug.sources.fetching import ABSENT, UNKNOWN, Fetcher, MapDataset, fetch_here, start_worker
+from lightning_gpuaug.sources.fetching import ABSENT, UNKNOWN, Fetched, Fetcher, MapDataset, fetch_here, start_worker
 from lightning_gpuaug.sources.labels import translated
 from lightning_gpuaug.sources.orders import ExampleOrder, Order
+
+if TYPE_CHECKING:
+    import torch
 
 
 @dataclass(frozen=True, eq=False)
@@ -331,17 +343,43 @@ class ExampleReader:
             self._source.workers, multiprocessing.get_context("spawn"), start_worker, (self._source._fetcher,)
         )
 
-    def _fetch(self, indices: list[int]) -> list[tuple[bytes, Any, str]]:
+    def _fetch(self, indices: list[int]) -> list[Fetched]:
         return [self._source._fetcher(index) for index in indices]
 
-    def _gather(self, indices: Indices, parts: list[Future[list[tuple[bytes, Any, str]]]], pinned: bool) -> Encoded:
+    def _gather(self, indices: Indices, parts: list[Future[list[Fetched]]], pinned: bool) -> Encoded:
         items = list(itertools.chain.from_iterable(part.result() for part in parts))
-        contents = [content for content, _, _ in items]
-        length = np.array([len(content) for content in contents], dtype=np.int64)
-        data = new_buffer(int(length.sum()), pinned)
-        data.numpy()[:] = np.frombuffer(b"".join(contents), dtype=np.uint8)
+        data, start, length, problems = _side_by_side([content for content, _, _ in items], pinned)
+        problems = {
+            row: problem or problems[row] for row, (_, _, problem) in enumerate(items) if problem or row in problems
+        }
         targets = None
         if self._source._known is None:
             targets = self._source._finished([target for _, target, _ in items], indices)
-        problems = {row: problem for row, (_, _, problem) in enumerate(items) if problem}
-        return Encoded(data, np.cumsum(length) - length, length, problems, targets=targets)
+        return Encoded(data, start, length, problems, targets=targets)
+
+
+def _side_by_side(
+    contents: list[bytes | str], pinned: bool
+) -> tuple[torch.Tensor, npt.NDArray[np.int64], npt.NDArray[np.int64], dict[int, str]]:
+    """Images end to end, those that are paths being read: their bytes, where each begins, its length, and problems."""
+    named = {row: content for row, content in enumerate(contents) if isinstance(content, str)}
+    given = [b"" if isinstance(content, str) else content for content in contents]
+    length = np.array([len(content) for content in given], dtype=np.int64)
+    if not named:
+        data = new_buffer(int(length.sum()), pinned)
+        data.numpy()[:] = np.frombuffer(b"".join(given), dtype=np.uint8)
+        return data, np.cumsum(length) - length, length, {}
+    rows, paths = np.array(list(named)), fixed_paths(list(named.values()))
+    sizes = file_sizes(paths)
+    length[rows] = np.maximum(sizes, 0)
+    start = np.cumsum(length) - length
+    data = new_buffer(int(length.sum()), pinned)
+    got = read_at(data, start[rows], paths, np.arange(len(rows)), np.zeros_like(rows), length[rows])
+    failed = read_problems(np.where(sizes < 0, sizes, got), length[rows])
+    problems = {row: f"{failed[k]}: {path}" for k, (row, path) in enumerate(named.items()) if k in failed}
+    length[list(problems)] = 0
+    flat = data.numpy()
+    for at, content in zip(start.tolist(), given, strict=True):
+        if content:
+            flat[at : at + len(content)] = np.frombuffer(content, dtype=np.uint8)
+    return data, start, length, problems

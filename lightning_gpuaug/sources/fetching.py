@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 
@@ -42,6 +42,10 @@ class Absent:
 ABSENT = Absent()
 
 
+Fetched: TypeAlias = tuple[bytes | str, Any, str]
+"""Encoded image, or the path of its file; target; and what is wrong with the image (else "")."""
+
+
 @dataclass(frozen=True)
 class Fetcher:
     """Fetches one sample.
@@ -58,8 +62,8 @@ class Fetcher:
     label: str | int | None
     labelled: bool
 
-    def __call__(self, index: int) -> tuple[bytes, Any, str]:
-        """Encoded image, target, and what is wrong with the image (else "")."""
+    def __call__(self, index: int) -> Fetched:
+        """A sample's image and target; see `Fetched`."""
         name = f"{type(self.dataset).__name__}[{index}]"
         try:
             sample = self.dataset[index]
@@ -70,10 +74,7 @@ class Fetcher:
         image, target = self._parts(sample, name)
         if hasattr(target, "numpy"):  # a tensor, which would be shared memory between processes
             target = target.numpy()
-        try:
-            return _encoded(image, name), target, ""
-        except OSError as error:
-            return b"", target, f"unreadable: {(error.strerror or str(error)).lower()}: {error.filename}"
+        return _encoded(image, name), target, ""
 
     def _parts(self, sample: Any, name: str) -> tuple[Any, Any]:
         if isinstance(sample, Mapping):
@@ -103,16 +104,18 @@ class Fetcher:
         return usual if given is None else given
 
 
-def _encoded(image: Any, name: str) -> bytes:
-    """The bytes of an image that is bytes already, a vector of them, or where to find them."""
+def _encoded(image: Any, name: str) -> bytes | str:
+    """The bytes of an image that is bytes already or a vector of them, or the path where to find them."""
     if isinstance(image, Mapping):
         content, path = image.get("bytes"), image.get("path")
         image = content if content is not None else path
     if isinstance(image, (bytes, bytearray, memoryview)):
         return bytes(image)
     if isinstance(image, (str, os.PathLike)):
-        with open(image, "rb") as file:
-            return file.read()
+        path = os.fsdecode(image)
+        if "\0" in path:
+            raise ValueError(f"{name}: a path must have no zero byte, got {path!r}")
+        return path
     if hasattr(image, "__array__") and getattr(image, "ndim", 0) == 1:
         array = np.asarray(image)
         if array.dtype == np.uint8:
@@ -133,7 +136,7 @@ def start_worker(fetcher: Fetcher) -> None:
     _worker_fetcher = fetcher
 
 
-def fetch_here(indices: list[int]) -> list[tuple[bytes, Any, str]]:
+def fetch_here(indices: list[int]) -> list[Fetched]:
     """Fetch, in a worker process."""
     assert _worker_fetcher is not None
     return [_worker_fetcher(index) for index in indices]

@@ -163,16 +163,29 @@ def test_what_cannot_be_read_is_a_bad_image(tmp_path: Path) -> None:
     def item(index: int) -> Any:
         if index == 2:
             raise OSError("the share is gone")
-        return (tmp_path / "none.jpg" if index == 4 else jpeg(index)), index
+        return {1: tmp_path, 3: good, 4: tmp_path / "none.jpg"}.get(index, jpeg(index)), index
 
-    reader = Examples(Items(item)).reader()
-    encoded = reader.begin(np.arange(6), False).result()
-    reader.close()
-    assert list(encoded.problems) == [2, 4]
-    assert encoded.problems[2] == "unreadable: the share is gone"
-    assert "no such file" in encoded.problems[4]
+    good = tmp_path / "good.jpg"
+    good.write_bytes(jpeg(3))
+    with closing(Examples(Items(item)).reader()) as reader:
+        encoded = reader.begin(np.arange(6), False).result()
+    assert encoded.problems == {
+        1: f"unreadable: is a directory: {tmp_path}",
+        2: "unreadable: the share is gone",
+        4: f"unreadable: no such file or directory: {tmp_path / 'none.jpg'}",
+    }
+    assert [encoded.content(i) for i in range(6)] == [jpeg(0), b"", b"", jpeg(3), b"", jpeg(5)]
     assert encoded.targets is not None
-    assert encoded.targets[[0, 1, 3, 5]].tolist() == [0, 1, 3, 5]
+    assert encoded.targets[[0, 3, 5]].tolist() == [0, 3, 5]
+
+
+def test_a_path_with_a_zero_byte_is_not_cut_there(tmp_path: Path) -> None:
+    (tmp_path / "a.jpg").write_bytes(jpeg(0))
+    with (
+        closing(Examples(Items(lambda i: (f"{tmp_path}/a.jpg\0b", i))).reader()) as reader,
+        pytest.raises(ValueError, match=r"Items\[0\]: a path must have no zero byte, got '.*a\.jpg\\x00b'"),
+    ):
+        reader.begin(np.arange(6), False).result()
 
 
 def test_processes_fetch_the_same(tmp_path: Path) -> None:
