@@ -62,6 +62,7 @@ class _Reading:
 
     place: Place
     indices: Indices
+    repeats: Indices | int
     read: Future[Read] | None
 
 
@@ -437,11 +438,12 @@ class Loader:
             if place.step == 0:
                 self.bad.start_from(place.epoch, 0)
             indices = self.bad.rows(_Pass(self.plan, place), place.epoch, place.step)
+            repeats = self.plan.repeat_numbers(place.epoch, place.step, place.consumed)
             self._to_order = place.next()
-            self._reading.append(_Reading(place, indices, self._prepare.read(indices)))
+            read = self._prepare.read(indices, place.epoch, self.seed, repeats)
+            self._reading.append(_Reading(place, indices, repeats, read))
         due = self._reading.popleft()
-        repeats = self.plan.repeat_numbers(due.place.epoch, due.place.step, due.place.consumed)
-        prepared = self._prepare(due.indices, due.place.epoch, self.seed, repeats, due.read)
+        prepared = self._prepare(due.indices, due.place.epoch, self.seed, due.repeats, due.read)
         return _Order(due.place, due.indices, prepared, fed(prepared.request))
 
     def _find_bad(self, error: DecodeError) -> None:

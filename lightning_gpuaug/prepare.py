@@ -23,7 +23,7 @@ from lightning_gpuaug.ranges import ranged
 from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
 from lightning_gpuaug.sources import Source
 from lightning_gpuaug.sources.base import Targets
-from lightning_gpuaug.sources.encoded import BATCHES, Encoded, Reader, fixed_paths
+from lightning_gpuaug.sources.encoded import BATCHES, Encoded, Reader, WantedRows, fixed_paths
 from lightning_gpuaug.sources.imagefile import MAX_PIXELS, encoded_size, header_size
 
 _READERS = 16
@@ -94,13 +94,21 @@ class Preparer:
         """How many batches should be being read while one is prepared: none where the pipeline reads."""
         return BATCHES if self._reader is not None else 0
 
-    def read(self, indices: Indices) -> Future[Read] | None:
-        """Begin to read a batch, for a later call; None where the pipeline reads."""
+    def read(self, indices: Indices, epoch: int, seed: int, repeats: Indices | int = 0) -> Future[Read] | None:
+        """Begin to read a batch, for a later call with the same arguments; None where the pipeline reads."""
         if self._reader is None:
             return None
         if self._measuring is None:
             self._measuring = ThreadPoolExecutor(1, thread_name_prefix="gpuaug-sizes")
-        return self._measuring.submit(self._measured, self._reader.begin(indices, self._pinned))
+        wanted: WantedRows | None = None
+        recipe = self._recipe
+        if isinstance(recipe, TrainRecipe) and not recipe.views:  # the rows of the window alone
+
+            def wanted(sizes: Sizes) -> Sizes:
+                draws = draw(recipe, keys_of(indices, repeats), epoch, seed, sizes)
+                return np.stack([draws.start[:, 0], draws.size[:, 0]], axis=1)
+
+        return self._measuring.submit(self._measured, self._reader.begin(indices, self._pinned, wanted))
 
     def close(self) -> None:
         """Stop reading; the next call begins again."""
@@ -129,7 +137,7 @@ class Preparer:
             reading: what `read` gave for these samples, if it was called before.
         """
         recipe, image_size = self._recipe, self._image_size
-        reading = reading or self.read(indices)
+        reading = reading or self.read(indices, epoch, seed, repeats)
         read = reading.result() if reading is not None else None
         sizes = self._sizes_of(indices) if read is None else read.sizes
         start, size, part, flip, params = np.zeros_like(sizes), sizes, None, None, None
@@ -151,6 +159,8 @@ class Preparer:
                 params = sample_params(recipe, keys, epoch, seed, image_size, image_size)
             else:
                 flip = draws.flip
+        if read is not None and read.encoded.rows is not None:
+            start = start - read.encoded.rows[:, :1] * np.array([1, 0], dtype=np.int32)
         # An image without a readable header, and one that would need gigabytes: let its batch fail when its turn
         # comes, where the loader finds the culprit and says what is wrong with it.
         refused = (sizes.min(axis=1) < 1) | (sizes.astype(np.int64).prod(axis=1) > MAX_PIXELS)

@@ -14,10 +14,22 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 
-from lightning_gpuaug import LMDB, Examples, ImageDataModule, NumpyFolder, RecordIO, TFRecord, TrainRecipe, WebDataset
+from lightning_gpuaug import (
+    LMDB,
+    Examples,
+    FileList,
+    ImageDataModule,
+    NumpyFolder,
+    RecordIO,
+    TFRecord,
+    TrainRecipe,
+    WebDataset,
+)
 from lightning_gpuaug.bad_images import BadImageError, BadImageWarning
 from lightning_gpuaug.loader import Loader
+from lightning_gpuaug.recipe import EvalRecipe, RandomErasing, RandomResizedCrop, View
 from lightning_gpuaug.sources import Source
 from tests import record_files as files
 from tests.delivered import assert_alike
@@ -214,6 +226,43 @@ def test_arrays_that_shrink_or_vanish_meanwhile(tmp_path: Path) -> None:
         assert sum(evaluated(source, batch_size=3), []) == [0, 1, 2, 3]
     assert "cut: the file ends after" in str(told[0].message)
     assert "unreadable: no such file" in str(told[1].message)
+
+
+@pytest.mark.parametrize(
+    "recipe",
+    [
+        TrainRecipe(),
+        TrainRecipe(hflip=0.5, erasing=RandomErasing(0.5), splits=2),
+        TrainRecipe(crop=None),
+        TrainRecipe(views=(View(2, 16, RandomResizedCrop((0.3, 1.0))), View(1, 8, RandomResizedCrop((0.05, 0.3))))),
+        EvalRecipe(),
+    ],
+    ids=["crop", "splits", "whole", "views", "evaluation"],
+)
+def test_arrays_of_which_a_part_is_read_look_like_their_images(
+    recipe: TrainRecipe | EvalRecipe, tmp_path: Path
+) -> None:
+    lines = []
+    for i in range(9):
+        array = pixels(i, (31 + 3 * i, 40 - 2 * i))
+        (tmp_path / "a" / f"{i:02}").mkdir(parents=True)
+        np.save(tmp_path / "a" / f"{i:02}" / "x.npy", array)
+        Image.fromarray(array).save(tmp_path / f"{i:02}.png")
+        lines.append(f"{tmp_path}/{i:02}.png {i}\n")
+    (tmp_path / "list.txt").write_text("".join(lines))
+    delivered = []
+    for source in (NumpyFolder(tmp_path / "a"), FileList(tmp_path / "list.txt")):
+        kind = "train" if isinstance(recipe, TrainRecipe) else "val"
+        options: dict[str, Any] = {kind: source, f"{'train' if kind == 'train' else 'eval'}_recipe": recipe}
+        data = ImageDataModule(batch_size=4, image_size=16, num_threads=1, **options).setup_for("cpu")
+        loader = data.train_dataloader() if kind == "train" else data.val_dataloader()
+        assert isinstance(loader, Loader)
+        delivered.append([batch for _ in range(2) for batch in loader])
+        data.teardown("fit")
+    for (images, targets), (wanted, labels) in zip(*delivered, strict=True):
+        assert torch.equal(targets, labels)
+        pairs = zip(images, wanted, strict=True) if isinstance(images, list) else [(images, wanted)]
+        assert all(torch.equal(one, other) for one, other in pairs)
 
 
 def test_images_of_many_kinds_and_sizes_in_records(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from lightning_gpuaug.sources.encoded import Encoded
 
 
 def tensors(encoded: Encoded) -> list[Any]:
-    """The bytes of each image, or, of images that are pixels already, (H, W, 3) tensors.
+    """The bytes of each image, or, of images that are pixels already, (rows, W, 3) tensors.
 
     (One tensor a batch, of which `fn.slice` cuts the images, needs a third of a millisecond less Python. But that
     copies byte by byte, eight times as slow as a plain copy, in the threads that decode.)
@@ -27,7 +27,8 @@ def tensors(encoded: Encoded) -> list[Any]:
         )
     parts = [data[at:to] for at, to in zip(start.tolist(), end.tolist(), strict=True)]
     if encoded.sizes is not None:
-        sizes = encoded.sizes.tolist()
+        there = encoded.sizes[:, 0] if encoded.rows is None else encoded.rows[:, 1]
+        sizes = zip(there.tolist(), encoded.sizes[:, 1].tolist(), strict=True)
         parts = [
             part.cast("B", (h, w, 3)) if len(part) else np.empty((0, 0, 3), dtype=np.uint8).data
             for part, (h, w) in zip(parts, sizes, strict=True)

@@ -33,7 +33,8 @@ class Encoded:
         start: where each image begins, int64 (N,).
         length: its bytes, int64 (N,); 0 where it could not be read.
         problems: row to reason, where it could not.
-        sizes: int32 (N, 2) height and width, when the bytes are pixels (height × width × 3) rather than a file.
+        sizes: int32 (N, 2) height and width, when the bytes are pixels (rows × width × 3) rather than a file.
+        rows: int32 (N, 2) the first of the image's rows that is there, and how many are; None for all.
         targets: of the rows, when the source knows them only now.
     """
 
@@ -43,6 +44,7 @@ class Encoded:
     problems: dict[int, str] = field(default_factory=dict)
     sizes: npt.NDArray[np.int32] | None = None
     targets: Targets | None = None
+    rows: npt.NDArray[np.int32] | None = None
 
     def __len__(self) -> int:
         """Number of images."""
@@ -58,6 +60,7 @@ class Encoded:
             {0: self.problems[i]} if i in self.problems else {},
             None if self.sizes is None else self.sizes[part],
             None if self.targets is None else self.targets[part],
+            None if self.rows is None else self.rows[part],
         )
 
     def content(self, i: int) -> bytes:
@@ -65,11 +68,21 @@ class Encoded:
         return self.data[int(self.start[i]) : int(self.start[i] + self.length[i])].numpy().tobytes()
 
 
+#: From the sizes of a batch's images, int32 (N, 2), to what is wanted of each: first row and how many, int32 (N, 2).
+WantedRows = Callable[[npt.NDArray[np.int32]], npt.NDArray[np.int32]]
+
+
 class Reader(Protocol):
     """Reads the encoded images of a source, several batches at the same time."""
 
-    def begin(self, indices: Indices, pinned: bool) -> Future[Encoded]:
-        """Begin to read the images of samples, into page-locked memory if `pinned`."""
+    def begin(self, indices: Indices, pinned: bool, wanted: WantedRows | None = None) -> Future[Encoded]:
+        """Begin to read the images of samples.
+
+        Args:
+            indices: (N,) samples.
+            pinned: into page-locked memory.
+            wanted: what will be used of each image: a reader of pixels may leave out the other rows.
+        """
 
     def close(self) -> None:
         """Stop the threads; the reader can be used again afterwards."""
@@ -158,7 +171,7 @@ class RangeReader:
         """Where the images are."""
         return self._ranges
 
-    def begin(self, indices: Indices, pinned: bool) -> Future[Encoded]:
+    def begin(self, indices: Indices, pinned: bool, wanted: WantedRows | None = None) -> Future[Encoded]:
         """Begin to read; see `Reader`."""
         return self._background.submit(pinned, self._read, indices, pinned)
 

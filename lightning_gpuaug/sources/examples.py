@@ -21,6 +21,7 @@ from lightning_gpuaug.sources.encoded import (
     Background,
     Encoded,
     Indices,
+    WantedRows,
     file_sizes,
     fixed_paths,
     new_buffer,
@@ -314,7 +315,7 @@ class ExampleReader:
         self._background = Background()
         self._workers: Executor | None = None
 
-    def begin(self, indices: Indices, pinned: bool) -> Future[Encoded]:
+    def begin(self, indices: Indices, pinned: bool, wanted: WantedRows | None = None) -> Future[Encoded]:
         """Begin to fetch the images of samples."""
         source = self._source
         chosen = indices if source._kept is None else source._kept[indices]

@@ -16,6 +16,8 @@ from lightning_gpuaug.sources.encoded import (
     Background,
     Encoded,
     Indices,
+    WantedRows,
+    file_sizes,
     fixed_paths,
     new_buffer,
     read_into,
@@ -60,26 +62,31 @@ class NumpyReader:
         self._background = Background()
         self._parsed: dict[bytes, tuple[int, int, int] | str] = {}
 
-    def begin(self, indices: Indices, pinned: bool) -> Future[Encoded]:
-        """Begin to read the pixels of samples."""
-        return self._background.submit(pinned, self._read, indices, pinned)
+    def begin(self, indices: Indices, pinned: bool, wanted: WantedRows | None = None) -> Future[Encoded]:
+        """Begin to read the pixels of samples; see `Reader`."""
+        return self._background.submit(pinned, self._read, indices, pinned, wanted)
 
     def close(self) -> None:
         """Stop the threads."""
         self._background.close()
 
-    def _read(self, indices: Indices, pinned: bool) -> Encoded:
+    def _read(self, indices: Indices, pinned: bool, wanted: WantedRows | None) -> Encoded:
         problems = self._learn(indices[self._offset[indices] == 0])
         sizes = self._sizes[indices]
-        length = sizes.astype(np.int64).prod(axis=1) * 3
+        rows = np.stack([np.zeros_like(sizes[:, 0]), sizes[:, 0]], axis=1)
+        if wanted is not None:
+            rows = np.where(sizes[:, :1] > 0, wanted(sizes), 0).astype(np.int32)
+        row_bytes = sizes[:, 1].astype(np.int64) * 3
+        length = rows[:, 1] * row_bytes
         data = new_buffer(int(length.sum()), pinned)
-        start, got = read_into(data, self._paths[indices], np.arange(len(indices)), self._offset[indices], length)
+        begin = self._offset[indices] + rows[:, 0] * row_bytes
+        start, got = read_into(data, self._paths[indices], np.arange(len(indices)), begin, length)
         by_row = {row: problems[index] for row, index in enumerate(indices.tolist()) if index in problems}
         by_row |= read_problems(got, length)
         failed = list(by_row)
-        sizes[failed] = 0
+        sizes[failed] = rows[failed] = 0
         length[failed] = 0
-        return Encoded(data, start, length, by_row, sizes)
+        return Encoded(data, start, length, by_row, sizes, rows=None if wanted is None else rows)
 
     def _learn(self, unknown: Indices) -> dict[int, str]:
         """Read headers; sample to reason, where there is none that can be used."""
@@ -90,6 +97,7 @@ class NumpyReader:
         heads = torch.zeros(len(unknown) * _HEAD, dtype=torch.uint8)
         wanted = np.full(len(unknown), _HEAD, dtype=np.int64)
         _, got = read_into(heads, self._paths[unknown], np.arange(len(unknown)), np.zeros_like(unknown), wanted)
+        file_bytes = file_sizes(self._paths[unknown])
         problems: dict[int, str] = {}
         for row, index in enumerate(unknown.tolist()):
             if got[row] < 0:
@@ -98,8 +106,12 @@ class NumpyReader:
             found = self._header(heads[row * _HEAD : row * _HEAD + int(got[row])].numpy().tobytes(), index)
             if isinstance(found, str):
                 problems[index] = found
+                continue
+            height, width, offset = found
+            there, whole = int(file_bytes[row]) - offset, height * width * 3
+            if there < whole:  # which is not seen where the rows that are wanted are there
+                problems[index] = f"cut: the file ends after {there} of {whole} bytes"
             else:
-                height, width, offset = found
                 self._sizes[index] = height, width
                 self._offset[index] = offset
         return problems

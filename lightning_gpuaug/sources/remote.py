@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuaug.sources.encoded import READERS, Background, Encoded, Indices, new_buffer
+from lightning_gpuaug.sources.encoded import READERS, Background, Encoded, Indices, WantedRows, new_buffer
 from lightning_gpuaug.sources.names import S3
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ class RemoteReader:
         self._background = Background()
         self._idle: SimpleQueue[FilePipeline] = SimpleQueue()  # a pipeline works for one thread at a time
 
-    def begin(self, indices: Indices, pinned: bool) -> Future[Encoded]:
+    def begin(self, indices: Indices, pinned: bool, wanted: WantedRows | None = None) -> Future[Encoded]:
         """Begin to read; see `Reader`."""
         return self._background.submit(pinned, self._read, indices, pinned)
 

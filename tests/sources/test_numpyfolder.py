@@ -40,6 +40,30 @@ def test_pixels_and_labels(tmp_path: Path) -> None:
     assert isinstance(source.with_classes(("c1", "c0")), NumpyFolder)
 
 
+def test_only_the_rows_that_are_wanted_are_read(tmp_path: Path) -> None:
+    arrays = [pixels(i, (7 + i, 9)) for i in range(3)]
+    for i, array in enumerate(arrays):
+        save(tmp_path / "c" / f"{i}.npy", array)
+    (tmp_path / "c" / "3.npy").write_bytes((tmp_path / "c" / "2.npy").read_bytes()[:-1])  # of rows that nobody wants
+    reader = NumpyFolder(tmp_path).reader()
+    asked = []
+
+    def wanted(sizes: np.ndarray) -> np.ndarray:
+        asked.append(sizes.tolist())
+        return np.stack([sizes[:, 0] // 3, sizes[:, 0] // 2], axis=1)
+
+    for _ in range(2):
+        encoded = reader.begin(np.array([2, 0, 3, 1]), False, wanted).result()
+        assert asked.pop() == [[9, 9], [7, 9], [0, 0], [8, 9]]
+        assert encoded.problems == {2: "cut: the file ends after 242 of 243 bytes"}
+        assert encoded.rows is not None
+        assert encoded.rows.tolist() == [[3, 4], [2, 3], [0, 0], [2, 4]]
+        parts = [arrays[2][3:7], arrays[0][2:5], b"", arrays[1][2:6]]
+        assert [encoded.content(i) for i in range(4)] == [bytes(part) for part in parts]
+        assert encoded.row(3).rows.tolist() == [[2, 4]]  # type: ignore[union-attr]
+    reader.close()
+
+
 def test_headers_of_every_version(tmp_path: Path) -> None:
     array = pixels(0, (3, 4))
     for version in ((1, 0), (2, 0)):
