@@ -86,7 +86,7 @@ def test_each_sample_is_decoded_once(folder: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(
         loader_module.DecodePipeline,
         "start",
-        lambda self, request: (started.append(len(request)), start(self, request))[1],
+        lambda self, request, images: (started.append(len(request)), start(self, request, images))[1],
     )
     dm = module(folder, DINO)
     assert len(list(dm.train_dataloader())) == 2
