@@ -1,6 +1,8 @@
 // augment on the CPU. Two sweeps: the programs of the samples that have one, a sample a task, into uint8 scratch images;
 // then the rows of the batch, a row a task, from there or straight from the batch into the result.
 #include "../augment.h"
+#include "filter_rows.h"
+#include "warp_rows.h"
 
 #include <torch/csrc/stable/library.h>
 
@@ -105,70 +107,12 @@ void build_tables(const Ops& ops, const Pass& pass, const Image& image, std::vec
   }
 }
 
-// The nearest pixels of a warp, a row after the other: where those of a row come from is worked out at once, in vectors.
-class NearestRows {
- public:
-  NearestRows(const Warped<Interpolation::kNearest>& warped, std::vector<int>& from)
-      : image_(warped.image), warp_(warped.warp), fills_(warp_.border == kConstant || warp_.border == kPil) {
-    from.resize(image_.width);
-    from_ = from.data();
-  }
-
-  void begin_row(int y) {
-    if (warp_.perspective) {
-      trace<true>(y);
-    } else {
-      trace<false>(y);
-    }
-    if (fills_) return;
-    for (int x = 0; x < image_.width; ++x) {
-      if (from_[x] < 0) from_[x] = beyond(source_of(warp_, x, y));
-    }
-  }
-
-  Pixel operator()(int x, int) const {
-    const int from = from_[x];
-    if (from < 0) return warp_.fill;
-    const uint8_t* pixel = image_.data + 3 * static_cast<size_t>(from);
-    return {pixel[0], pixel[1], pixel[2]};
-  }
-
- private:
-  // Which pixel in memory each of a row is, -1 outside of the image.
-  template <bool kPerspective>
-  void trace(int y) {
-    Warp warp = warp_;
-    warp.perspective = kPerspective;
-    const int width = image_.width, height = image_.height;
-    const int turn_x = image_.mirror_x ? width - 1 : 0, turn_y = image_.mirror_y ? height - 1 : 0;
-    const int sign_x = image_.mirror_x ? -1 : 1, sign_y = image_.mirror_y ? -1 : 1;
-    int* const from = from_;
-    for (int x = 0; x < width; ++x) {
-      const Point p = source_of(warp, x, y);
-      const int column = static_cast<int>(floorf(p.x)), row = static_cast<int>(floorf(p.y));
-      const bool there = (column >= 0) & (column < width) & (row >= 0) & (row < height);
-      const int pixel = (turn_y + sign_y * (there ? row : 0)) * width + turn_x + sign_x * (there ? column : 0);
-      from[x] = there ? pixel : -1;
-    }
-  }
-
-  // The same of a point outside of the image.
-  int beyond(Point p) const {
-    const int column = border_index(static_cast<int>(floorf(p.x)), image_.width, warp_.border);
-    const int row = border_index(static_cast<int>(floorf(p.y)), image_.height, warp_.border);
-    return (image_.mirror_y ? image_.height - 1 - row : row) * image_.width +
-           (image_.mirror_x ? image_.width - 1 - column : column);
-  }
-
-  const Image image_;
-  const Warp warp_;
-  const bool fills_;
-  int* from_;
-};
-
+// Sources that make a row as a whole do it when it begins.
 template <typename Source>
-void begin_row(Source&, int) {}
-void begin_row(NearestRows& source, int y) { source.begin_row(y); }
+auto begin_row(Source& source, int y) -> decltype(source.begin_row(y)) {
+  source.begin_row(y);
+}
+void begin_row(const Copy&, int) {}
 
 void store(uint8_t* out, Pixel p) {
   out[0] = static_cast<uint8_t>(p.r), out[1] = static_cast<uint8_t>(p.g), out[2] = static_cast<uint8_t>(p.b);
@@ -229,17 +173,22 @@ struct Workspace {
   Passes passes;
   Stages stages;
   BlurKernel blur;
+  WarpRow warp_row;
+  FilterRow filter_row;
   std::vector<uint8_t> tables, image;
-  std::vector<int> from;
 };
 
-// What gives the pixels of a pass.
-template <typename Source>
-Source by_rows(const Source& source, Workspace&) {
-  return source;
+// What gives the pixels of a pass, a row after the other.
+Copy by_rows(const Copy& source, Workspace&) { return source; }
+SharpnessRows by_rows(const Sharpness& source, Workspace& work) { return {source, work.filter_row}; }
+template <bool kVertical>
+BlurRows<kVertical> by_rows(const Blur<kVertical>& source, Workspace& work) {
+  return {source, work.filter_row};
 }
-NearestRows by_rows(const Warped<Interpolation::kNearest>& source, Workspace& work) {
-  return {source, work.from};
+NearestRows by_rows(const Warped<Interpolation::kNearest>& source, Workspace& work) { return {source, work.warp_row}; }
+template <Interpolation kInterpolation>
+InterpolatedRows<kInterpolation> by_rows(const Warped<kInterpolation>& source, Workspace& work) {
+  return {source, work.warp_row};
 }
 
 void run_program(const int32_t* record, int chain, bool chained, const Image& source, uint8_t* result, Workspace& work) {
