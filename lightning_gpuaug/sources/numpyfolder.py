@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import os
+import re
+import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import ClassVar
@@ -27,6 +29,10 @@ from lightning_gpuaug.sources.folder import ImageFolder
 
 _HEAD = 256  # bytes of a file that hold its header, nearly always
 _LONGEST = 65536
+_PLAIN = re.compile(rb"\{'descr': '\|u1', 'fortran_order': False, 'shape': \((\d+), (\d+), 3\), \} *\n")
+"""The header of an image as `numpy.save` writes it. What else NumPy understands it reads through `ast`, which fails in
+CPython 3.11 now and then when two threads use it at the same time."""
+_ONE_AT_A_TIME = threading.Lock()
 
 
 @dataclass(frozen=True)
@@ -138,16 +144,23 @@ def _header_end(head: bytes) -> int:
 
 
 def _parse(header: bytes) -> tuple[int, int, int] | str:
-    file = io.BytesIO(header)
-    try:
-        version = np.lib.format.read_magic(file)
-        read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-        shape, fortran, dtype = read(file)
-    except ValueError:
-        return f"is no array that numpy.save wrote (first bytes {header[:8].hex(' ')})"
+    shape: tuple[int, ...]
+    plain = _PLAIN.fullmatch(header, 10 if header[6:7] == b"\1" else 12)
+    if plain is not None:
+        shape, fortran, dtype, end = (int(plain[1]), int(plain[2]), 3), False, np.dtype(np.uint8), len(header)
+    else:
+        file = io.BytesIO(header)
+        try:
+            with _ONE_AT_A_TIME:
+                version = np.lib.format.read_magic(file)
+                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+                shape, fortran, dtype = read(file)
+        except ValueError:
+            return f"is no array that numpy.save wrote (first bytes {header[:8].hex(' ')})"
+        end = file.tell()
     if dtype != np.uint8 or len(shape) != 3 or shape[2] != 3 or fortran:
         order = " in Fortran order" if fortran else ""
         return f"must be uint8 (height, width, 3) in C order, is {dtype} {tuple(shape)}{order}"
     if min(shape) < 1 or max(shape) > 65_535:
         return f"must be 1..65535 pixels wide and high, is {tuple(shape)}"
-    return int(shape[0]), int(shape[1]), file.tell()
+    return int(shape[0]), int(shape[1]), end

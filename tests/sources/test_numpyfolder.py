@@ -82,6 +82,20 @@ def test_headers_of_every_version(tmp_path: Path) -> None:
     assert [encoded.content(i) for i in range(3)] == [array.tobytes()] * 3
 
 
+def test_headers_are_read_in_several_threads(tmp_path: Path) -> None:
+    odd = b"{'shape': (3, 4, 3), 'fortran_order': False, 'descr': '|u1'}"
+    for i in range(64):
+        path = save(tmp_path / "c" / f"{i:02}.npy", pixels(i, (3, 4)))
+        if i % 2:  # as others write it
+            content = path.read_bytes()
+            path.write_bytes(content[:10] + odd.ljust(117, b" ") + b"\n" + content[128:])
+    for _ in range(20):  # each time anew: what has been read is kept
+        reader = NumpyFolder(tmp_path).reader()
+        halves = [reader.begin(np.arange(k, 64, 2), False) for k in range(2)]
+        assert [half.result().problems for half in halves] == [{}, {}]
+        reader.close()
+
+
 def test_arrays_that_are_no_images(tmp_path: Path) -> None:
     good = pixels(0, (5, 6))
     cases = {
