@@ -116,7 +116,7 @@ class DecodePipeline:
 
     def rest(self) -> None:
         """Return when all batches inside are decoded: nothing is left to do until the next one is started."""
-        while len(self._decoded) < len(self._inside):
+        while self._running and len(self._decoded) < len(self._inside):
             self._take_out()
             if isinstance(self._decoded[-1], RuntimeError):  # and nothing else will come out
                 break

@@ -17,8 +17,7 @@ def tensors(encoded: Encoded) -> list[Any]:
     """
     from nvidia.dali.tensors import TensorCPU
 
-    # Slices of a memoryview cost half of what NumPy's or torch's do.
-    data, pinned = encoded.data.numpy().data, encoded.data.is_pinned()
+    data = encoded.data.numpy().data  # slices of a memoryview cost half of what NumPy's or torch's do
     start, end = encoded.start, encoded.start + encoded.length
     if len(start) and not (start.min() >= 0 and encoded.length.min() >= 0 and end.max() <= len(data)):
         row = int(np.flatnonzero((start < 0) | (encoded.length < 0) | (end > len(data)))[0])
@@ -33,4 +32,4 @@ def tensors(encoded: Encoded) -> list[Any]:
             part.cast("B", (h, w, 3)) if len(part) else np.empty((0, 0, 3), dtype=np.uint8).data
             for part, (h, w) in zip(parts, sizes, strict=True)
         ]
-    return [TensorCPU(part, is_pinned=pinned) for part in parts]
+    return [TensorCPU(part) for part in parts]
