@@ -70,7 +70,7 @@ def auto_program(
             u = draw_at(rows, Slot.AUTO_OP + np.arange(_longest(policy.chain_depth) * policy.mixture_width))
             words = table[_index(u[..., 0], len(table)), _index(u[..., 1], policy.severity), _index(u[..., 2], 2)]
             words = _as_chains(words, policy.mixture_width, policy.chain_depth, n, draw_at)
-            share = beta(policy.alpha, n, Slot.AUGMIX_SHARE, draw_at)
+            share = beta(policy.alpha, np.arange(n), Slot.AUGMIX_SHARE, draw_at)
             return AutoProgram(words, policy.fill, _weights(share, policy.alpha, policy.mixture_width, n, draw_at))
     return AutoProgram(words, policy.fill)
 
@@ -87,7 +87,7 @@ def _index(u: Floats, count: int) -> Ints:
 
 def _weights(share: Floats, alpha: float, width: int, n: int, draw_at: DrawAt) -> Floats:
     """`share` for the unchanged image, the rest spread over the chains."""
-    chains = dirichlet(alpha, width, n, Slot.AUGMIX_WEIGHTS, draw_at) if width > 1 else np.ones((n, 1))
+    chains = dirichlet(alpha, width, np.arange(n), Slot.AUGMIX_WEIGHTS, draw_at) if width > 1 else np.ones((n, 1))
     return np.concatenate([share[:, None], chains * (1.0 - share)[:, None]], axis=1)
 
 
@@ -140,7 +140,7 @@ def _timm(policy: TimmPolicy, n: int, height: int, width: int, mean: tuple[float
     if policy.kind != "augmix":
         return AutoProgram(words, fill)
     words = _as_chains(words, policy.width, policy.depth, n, draw_at)
-    share = 1.0 - beta(policy.alpha, n, Slot.AUGMIX_SHARE, draw_at)
+    share = 1.0 - beta(policy.alpha, np.arange(n), Slot.AUGMIX_SHARE, draw_at)
     return AutoProgram(words, fill, _weights(share, policy.alpha, policy.width, n, draw_at))
 
 

@@ -258,10 +258,11 @@ def _mix(mix: Mix, records: NDArray[np.int32], numbers: NDArray[np.float32], hei
     cut_share = mix.switch_probability if mix.mixup_alpha > 0 else 1.0
     cut = (u[:, 1] < cut_share) & (mix.cutmix_alpha > 0)
     share = np.ones(rows)
-    if mix.mixup_alpha > 0:
-        share = beta(mix.mixup_alpha, rows, Slot.MIXUP_GAMMA, draw_at)
-    if mix.cutmix_alpha > 0:
-        share = np.where(cut, beta(mix.cutmix_alpha, rows, Slot.CUTMIX_GAMMA, draw_at), share)
+    for alpha, slot, kind in (
+        (mix.mixup_alpha, Slot.MIXUP_GAMMA, mixed & ~cut), (mix.cutmix_alpha, Slot.CUTMIX_GAMMA, mixed & cut)
+    ):  # fmt: skip
+        if alpha > 0:
+            share[kind] = beta(alpha, np.nonzero(kind)[0], slot, draw_at)
     # timm's box: its share of the area, its centre anywhere, clipped.
     ratio = np.sqrt(1.0 - share)
     h, w = (height * ratio).astype(np.int64), (width * ratio).astype(np.int64)
@@ -272,9 +273,9 @@ def _mix(mix: Mix, records: NDArray[np.int32], numbers: NDArray[np.float32], hei
     own = np.where(mixed, share, 1.0).astype(np.float32)
     box = np.stack([top, left, bottom - top, right - left], axis=1)
     box[~(mixed & cut)] = 0
-    kind = np.where(mixed, np.where(cut, Flag.CUTMIX, Flag.MIXUP), 0).astype(np.int32)
+    flag = np.where(mixed, np.where(cut, Flag.CUTMIX, Flag.MIXUP), 0).astype(np.int32)
     drawn = np.minimum(np.arange(n), n - 1 - np.arange(n)) if mix.mode == "pair" else np.arange(n) % rows
     records[:, Word.CUT : Word.CUT + 4] = box[drawn]
-    records[:, Word.FLAGS] |= kind[drawn]
+    records[:, Word.FLAGS] |= flag[drawn]
     numbers[:, Word.LAMBDA] = own[drawn]
     return own[drawn]

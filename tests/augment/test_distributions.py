@@ -27,7 +27,7 @@ def digest() -> str:
     """Of many numbers of each kind, to the last bit."""
     u = np.arange(0, 2**24, 997) * 2.0**-24
     numbers = [distributions.normal(u, u[::-1])]
-    numbers += [distributions.dirichlet(alpha, 3, 2000, 0, draw_at) for alpha in (0.2, 1.0, 2.5)]
+    numbers += [distributions.dirichlet(alpha, 3, np.arange(2000), 0, draw_at) for alpha in (0.2, 1.0, 2.5)]
     return hashlib.sha256(b"".join(part.tobytes() for part in numbers)).hexdigest()
 
 
