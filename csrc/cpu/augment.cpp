@@ -2,6 +2,7 @@
 // then the rows of the batch, a row a task, from there or straight from the batch into the result.
 #include "../augment.h"
 #include "filter_rows.h"
+#include "image_rows.h"
 #include "warp_rows.h"
 
 #include <torch/csrc/stable/library.h>
@@ -249,22 +250,14 @@ void run_programs(const Batch& batch) {
 }
 
 // One row of a sample's finished uint8 pixels; `buffer` holds it when it has to be made.
-const uint8_t* pixels_of_row(const Batch& batch, int64_t sample, int y, uint8_t* buffer) {
+const uint8_t* pixels_of_row(const Batch& batch, int64_t sample, int y, std::vector<uint8_t>& buffer) {
   const AugmentCall& call = batch.call;
   const int32_t* record = batch.record(sample);
   const int64_t row_bytes = kChannels * static_cast<int64_t>(call.width);
   const bool programmed = call.chains > 0 && has_program(record);
   const int chains = programmed ? chains_of(record, call.chains) : 0;
   if (programmed && chains == 0) return batch.scratch_image(sample, 0) + y * row_bytes;
-  const Image image = batch.image(sample);
-  const uint8_t* row = image.data + (image.mirror_y ? call.height - 1 - y : y) * row_bytes;
-  if (image.mirror_x) {
-    const uint8_t* pixel = row + row_bytes - 3;
-    for (int64_t i = 0; i < row_bytes; i += 3, pixel -= 3) {
-      buffer[i] = pixel[0], buffer[i + 1] = pixel[1], buffer[i + 2] = pixel[2];
-    }
-    row = buffer;
-  }
+  const uint8_t* const row = ImageRows(batch.image(sample))(y, buffer);
   if (chains == 0) return row;
   const ChainWeights weights(record);
   for (int64_t i = 0; i < row_bytes; ++i) {
@@ -272,7 +265,7 @@ const uint8_t* pixels_of_row(const Batch& batch, int64_t sample, int y, uint8_t*
     for (int k = 0; k < chains; ++k) sum = weights.add(sum, k, batch.scratch_image(sample, k)[y * row_bytes + i]);
     buffer[i] = static_cast<uint8_t>(truncated_byte(sum));
   }
-  return buffer;
+  return buffer.data();
 }
 
 template <typename T>
@@ -327,7 +320,7 @@ void finish_rows(const Batch& batch) {
     std::vector<float> values(row_values), theirs(row_values);
     std::vector<T> row(row_values);
     const auto value_row = [&](int64_t sample, int y, std::vector<uint8_t>& bytes, float* to) {
-      const uint8_t* pixels = pixels_of_row(batch, sample, y, bytes.data());
+      const uint8_t* pixels = pixels_of_row(batch, sample, y, bytes);
       for (int64_t i = 0; i < row_values; i += 3) {
         to[i] = exact.value[0][pixels[i]], to[i + 1] = exact.value[1][pixels[i + 1]], to[i + 2] = exact.value[2][pixels[i + 2]];
       }
@@ -343,7 +336,7 @@ void finish_rows(const Batch& batch) {
       const bool in_cut = mix.cut && y >= mix.where.top && y < mix.where.bottom && mix.where.left < mix.where.right;
       const bool in_erase = erase.mode != EraseMode::kNone && y >= erase.where.top && y < erase.where.bottom;
       if (!mix.blend && !in_cut && !in_erase) {
-        const uint8_t* pixels = pixels_of_row(batch, sample, y, buffer.data());
+        const uint8_t* pixels = pixels_of_row(batch, sample, y, buffer);
         for (int64_t i = 0; i < row_values; i += 3) {
           row[i] = table.value[0][pixels[i]], row[i + 1] = table.value[1][pixels[i + 1]], row[i + 2] = table.value[2][pixels[i + 2]];
         }

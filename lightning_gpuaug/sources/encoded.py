@@ -110,11 +110,7 @@ class Ranges:
 
     def check(self, files: npt.NDArray[np.integer]) -> None:
         """Raise RuntimeError naming the first of `files` that is not the one that was indexed."""
-        import torch
-
-        from lightning_gpuaug import ops
-
-        found = ops.file_states(torch.from_numpy(path_bytes(self.paths[files]))).numpy()
+        found = file_states(self.paths[files])
         changed = (found != self.states[files]).any(axis=1)
         changed &= found[:, 0] != -errno.ENOENT  # reading tells
         if changed.any():
@@ -233,14 +229,14 @@ def read_at(
     return got
 
 
-def file_sizes(paths: npt.NDArray[np.bytes_]) -> npt.NDArray[np.int64]:
-    """Bytes of each file, or minus the error number."""
+def file_states(paths: npt.NDArray[np.bytes_]) -> npt.NDArray[np.int64]:
+    """(F, 2) what `ops.file_states` says of files: bytes, or minus the error number; and time of change, ns."""
     import torch
 
     from lightning_gpuaug import ops
 
-    sizes: npt.NDArray[np.int64] = ops.file_states(torch.from_numpy(path_bytes(paths))).numpy()[:, 0]
-    return sizes
+    states: npt.NDArray[np.int64] = ops.file_states(torch.from_numpy(path_bytes(paths))).numpy()
+    return states
 
 
 def read_problems(got: npt.NDArray[np.int64], length: npt.NDArray[np.int64]) -> dict[int, str]:

@@ -22,7 +22,7 @@ from lightning_gpuaug.sources.encoded import (
     Encoded,
     Indices,
     WantedRows,
-    file_sizes,
+    file_states,
     fixed_paths,
     new_buffer,
     read_at,
@@ -371,7 +371,7 @@ def _side_by_side(
         data.numpy()[:] = np.frombuffer(b"".join(given), dtype=np.uint8)
         return data, np.cumsum(length) - length, length, {}
     rows, paths = np.array(list(named)), fixed_paths(list(named.values()))
-    sizes = file_sizes(paths)
+    sizes = file_states(paths)[:, 0]
     length[rows] = np.maximum(sizes, 0)
     start = np.cumsum(length) - length
     data = new_buffer(int(length.sum()), pinned)

@@ -19,7 +19,7 @@ from lightning_gpuaug.sources.encoded import (
     Encoded,
     Indices,
     WantedRows,
-    file_sizes,
+    file_states,
     fixed_paths,
     new_buffer,
     read_into,
@@ -103,7 +103,7 @@ class NumpyReader:
         heads = torch.zeros(len(unknown) * _HEAD, dtype=torch.uint8)
         wanted = np.full(len(unknown), _HEAD, dtype=np.int64)
         _, got = read_into(heads, self._paths[unknown], np.arange(len(unknown)), np.zeros_like(unknown), wanted)
-        file_bytes = file_sizes(self._paths[unknown])
+        file_bytes = file_states(self._paths[unknown])[:, 0]
         problems: dict[int, str] = {}
         for row, index in enumerate(unknown.tolist()):
             if got[row] < 0:
@@ -144,23 +144,25 @@ def _header_end(head: bytes) -> int:
 
 
 def _parse(header: bytes) -> tuple[int, int, int] | str:
-    shape: tuple[int, ...]
     plain = _PLAIN.fullmatch(header, 10 if header[6:7] == b"\1" else 12)
     if plain is not None:
-        shape, fortran, dtype, end = (int(plain[1]), int(plain[2]), 3), False, np.dtype(np.uint8), len(header)
-    else:
-        file = io.BytesIO(header)
-        try:
-            with _ONE_AT_A_TIME:
-                version = np.lib.format.read_magic(file)
-                read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-                shape, fortran, dtype = read(file)
-        except ValueError:
-            return f"is no array that numpy.save wrote (first bytes {header[:8].hex(' ')})"
-        end = file.tell()
+        return _within_limits((int(plain[1]), int(plain[2]), 3), len(header))
+    file = io.BytesIO(header)
+    try:
+        with _ONE_AT_A_TIME:
+            version = np.lib.format.read_magic(file)
+            read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
+            shape, fortran, dtype = read(file)
+    except ValueError:
+        return f"is no array that numpy.save wrote (first bytes {header[:8].hex(' ')})"
     if dtype != np.uint8 or len(shape) != 3 or shape[2] != 3 or fortran:
         order = " in Fortran order" if fortran else ""
         return f"must be uint8 (height, width, 3) in C order, is {dtype} {tuple(shape)}{order}"
+    return _within_limits(shape, file.tell())
+
+
+def _within_limits(shape: tuple[int, ...], begin: int) -> tuple[int, int, int] | str:
+    """Height, width and first byte of the pixels, if DALI takes an image of that size."""
     if min(shape) < 1 or max(shape) > 65_535:
         return f"must be 1..65535 pixels wide and high, is {tuple(shape)}"
-    return int(shape[0]), int(shape[1]), end
+    return int(shape[0]), int(shape[1]), begin
