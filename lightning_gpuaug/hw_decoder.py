@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from lightning_gpuaug.devices import has_jpeg_decoder
-from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Request
+from lightning_gpuaug.pipeline import DecodeError, DecodePipeline, Decoding, Request, release_memory
 from lightning_gpuaug.prepare import Preparer
 from lightning_gpuaug.sources import Source
 
@@ -65,6 +65,7 @@ def _best_share(decoding: Decoding, source: Source) -> float:
     requests = [prepare(batch, 0, 0).request for batch in batches]  # once, for this is not the decoder's work
     prepare.close()
     rates = {share: _images_per_second(decoding, requests, share) for share in SHARES}
+    release_memory()  # a share for the multiprocessors takes 100 MiB of page-locked memory that 1.0 does not need
     # What the hardware decoder does not take costs the training step its multiprocessors.
     return next(share for share in SHARES if rates[share] >= _GOOD_ENOUGH * max(rates.values()))
 

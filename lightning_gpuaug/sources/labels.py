@@ -75,6 +75,8 @@ def merge(columns: Sequence[LabelColumn], shards: Sequence[str]) -> LabelColumn:
     """
     typed = [(column, shard) for column, shard in zip(columns, shards, strict=True) if column.type != "none"]
     counts = np.concatenate([column.counts for column in columns])
+    if (counts == 1).all():  # as good as always: then it needs no memory
+        counts = np.broadcast_to(np.int64(1), counts.shape)
     if not typed:
         return LabelColumn("none", np.empty(0, dtype=np.int64), counts)
     kind = typed[0][0].type
@@ -155,10 +157,11 @@ class LabelRule:
             ids = codes[column.values]
             complain(ids < 0, f"one of the {len(classes)} classes")
             return classes, ids
-        ids = column.values.astype(np.int64)
+        ids = column.values.astype(np.int64, copy=False)
         if column.type == "float":
             complain(ids != column.values, "a whole number (multilabel=True for a vector of numbers)")
-        ids = ids + self.offset
+        if self.offset:
+            ids = ids + self.offset
         if self.class_names is None:
             complain(ids < 0, "a class from 0")
             return None, ids
