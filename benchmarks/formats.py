@@ -13,7 +13,8 @@ parallel `fn.external_source` with as many workers as threads.
 
 With `--records N`, tiny records are written too: how fast they are indexed, and what a process that finds the index
 there needs to the first batch: seconds (after the imports of torch, Lightning and DALI) and resident memory (all of the
-process; and without the pages of libraries, which ranks share), beside one that has the first of 64 shards alone.
+process; and without the pages of files, such as libraries, which ranks share), beside one that has the first of 64
+shards alone.
 """
 
 from __future__ import annotations
@@ -216,7 +217,7 @@ def batches(dm: gpuaug.ImageDataModule, device: torch.device) -> Iterator[Any]:
 # ---- many records --------------------------------------------------------------------------------------------------
 
 START = """
-import sys, time
+import os, sys, time
 begin = time.perf_counter()
 import torch
 import lightning.pytorch
@@ -229,8 +230,15 @@ dm = gpuaug.ImageDataModule(train=source, batch_size=256, image_size=32).setup_f
 assert len(source) == int(sys.argv[3])
 next(iter(dm.train_dataloader()))
 end = time.perf_counter()
-status = dict(line.split(":", 1) for line in open("/proc/self/status"))
-print(imported - begin, end - imported, *(int(status[name].split()[0]) / 1024 for name in ("VmRSS", "RssAnon")))
+resident = of_files = 0
+for line in open("/proc/self/smaps"):
+    words = line.split()
+    if not words[0].endswith(":"):
+        mapped = os.path.isfile(words[-1])
+    elif words[0] == "Rss:":
+        resident += int(words[1]) / 1024
+        of_files += mapped * int(words[1]) / 1024
+print(imported - begin, end - imported, resident, resident - of_files)
 dm.teardown("bench")
 """
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 from PIL import Image
 
-from lightning_gpuaug import ImageDataModule, Synthetic
+from lightning_gpuaug import ImageDataModule, Synthetic, hw_decoder
 from lightning_gpuaug.bad_images import BadImageError, BadImageWarning
 from lightning_gpuaug.loader import Loader
 from tests.images import numbered
@@ -119,6 +119,20 @@ def test_left_passes_start_again(module) -> None:
             if step == leave:
                 break
         assert labels(loader) == whole
+
+
+def test_finding_a_share_leaves_running_loaders_alone(module, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Afterwards DALI's unused memory is returned, in the midst of what others decode."""
+    monkeypatch.setattr(hw_decoder, "_measured", {})
+    options = {"batch_size": 16, "hw_decoder_load": 1.0, "seed": 5}
+    expected = [(x.clone(), y) for x, y in module(**options).train_dataloader()]
+    running = iter(module(**options).train_dataloader())
+    got = [next(running) for _ in range(8)]
+    module(batch_size=16, hw_decoder_load="auto").train_dataloader()
+    assert len(hw_decoder._measured) == 1
+    got += running
+    assert [y.tolist() for _, y in got] == [y.tolist() for _, y in expected]
+    assert all(torch.equal(x, again) for (x, _), (again, _) in zip(got, expected, strict=True))
 
 
 @pytest.mark.parametrize("mode", ["raise", "substitute"])
