@@ -46,8 +46,8 @@ def has_jpeg_engines(device_id: int | None) -> bool:
 def best_hw_decoder_load(decoding: Decoding, source: Source) -> Decoding:
     """`decoding` with the largest of `SHARES` that is about as fast as any of them.
 
-    The first call of a process tries them, which takes a second or two. Data too small to matter, and
-    decoding on the CPU, are left as they are.
+    The first call of a process tries them, until one is slower than another before it, which takes a second or two.
+    Data too small to matter, and decoding on the CPU, are left as they are.
     """
     samples = decoding.batch_size * (_BATCHES + _WARM_UP)
     if decoding.device != "gpu" or getattr(source, "cached", False) or source.feed == "pixels" or len(source) < samples:
@@ -64,10 +64,14 @@ def _best_share(decoding: Decoding, source: Source) -> float:
     batches = np.arange((_WARM_UP + _BATCHES) * decoding.batch_size).reshape(-1, decoding.batch_size)
     requests = [prepare(batch, 0, 0).request for batch in batches]  # once, for this is not the decoder's work
     prepare.close()
-    rates = {share: _images_per_second(decoding, requests, share) for share in SHARES}
+    rates: dict[float, float] = {}
+    for share in SHARES:
+        rates[share] = _images_per_second(decoding, requests, share)
+        if rates[share] < max(rates.values()):
+            break  # less for the engine is slower already
     release_memory()  # a share for the multiprocessors takes 100 MiB of page-locked memory that 1.0 does not need
     # What the hardware decoder does not take costs the training step its multiprocessors.
-    return next(share for share in SHARES if rates[share] >= _GOOD_ENOUGH * max(rates.values()))
+    return next(share for share, rate in rates.items() if rate >= _GOOD_ENOUGH * max(rates.values()))
 
 
 def _images_per_second(decoding: Decoding, requests: list[Request], share: float) -> float:

@@ -41,7 +41,7 @@ def fake_rates(monkeypatch: pytest.MonkeyPatch, rates: dict[float, float]) -> li
 @pytest.mark.parametrize(
     ("rates", "share"),
     [
-        ({1.0: 100.0, 0.75: 90.0, 0.5: 80.0}, 1.0),  # fastest
+        ({1.0: 100.0, 0.75: 90.0}, 1.0),  # fastest: less still is not tried
         ({1.0: 61.0, 0.75: 100.0, 0.5: 60.0}, 1.0),  # fast enough, and it leaves the GPU to training
         ({1.0: 59.0, 0.75: 100.0, 0.5: 80.0}, 0.75),
         ({1.0: 50.0, 0.75: 59.0, 0.5: 100.0}, 0.5),
@@ -53,7 +53,7 @@ def fake_rates(monkeypatch: pytest.MonkeyPatch, rates: dict[float, float]) -> li
 def test_the_rule(monkeypatch: pytest.MonkeyPatch, source: FileList, rates: dict[float, float], share: float) -> None:
     asked = fake_rates(monkeypatch, rates)
     assert hw_decoder.best_hw_decoder_load(GPU, source) == dataclasses.replace(GPU, hw_decoder_load=share)
-    assert sorted(asked) == [0.5, 0.75, 1.0]
+    assert asked == list(rates)
 
 
 def test_measured_once_for_a_card_and_a_way_of_decoding(monkeypatch: pytest.MonkeyPatch, source: FileList) -> None:
