@@ -168,10 +168,11 @@ def write_recordio(rec: Path, records: Sequence[bytes], idx: Path | None = None)
 PAGE = 4096
 
 
-def datum(image: bytes, label: int, encoded: bool = True, shape: tuple[int, int, int] = (3, 1, 1)) -> bytes:
-    """Caffe's message."""
+def datum(image: bytes, label: int | None, encoded: bool = True, shape: tuple[int, int, int] = (3, 1, 1)) -> bytes:
+    """Caffe's message; without its label if that is None."""
     head = b"".join(varint(i + 1 << 3) + varint(value) for i, value in enumerate(shape))
-    return head + field(4, image) + b"\x28" + varint(label) + (b"\x38\x01" if encoded else b"")
+    numbers = (b"" if label is None else b"\x28" + varint(label)) + (b"\x38\x01" if encoded else b"")
+    return head + field(4, image) + numbers
 
 
 def write_lmdb(path: Path, entries: dict[bytes, bytes], per_leaf: int = 3) -> Path:

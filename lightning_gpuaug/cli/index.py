@@ -61,6 +61,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--label-offset", type=int, default=0, metavar="N", help="TFRecord: -1 where the files count classes from 1"
     )
+    parser.add_argument(
+        "--labels", choices=("auto", "index", "name"), default="auto", help="what a label that is a whole number says"
+    )
     parser.add_argument("--idx", nargs="+", help="RecordIO: the .idx files, in the order of the data files")
     parser.add_argument("--multilabel", action="store_true", help="a record has any number of labels")
     parser.add_argument(
@@ -99,7 +102,7 @@ def _source(args: argparse.Namespace) -> tuple[str, RecordSource]:
         if name not in allowed and getattr(args, name) != default:
             raise UsageError(f"--{name.replace('_', '-')} means nothing for {kind}")
     common: dict[str, Any] = {
-        "missing": args.missing, "multilabel": args.multilabel, "index_dir": args.index_dir,
+        "missing": args.missing, "multilabel": args.multilabel, "labels": args.labels, "index_dir": args.index_dir,
     }  # fmt: skip
     named: dict[str, Any] = {name: getattr(args, name) for name in allowed if getattr(args, name) is not None}
     if named.get("label") == "none":
@@ -127,7 +130,7 @@ def run_index(args: argparse.Namespace) -> IndexResult:
     kind, source = _source(args)
     with progress_bar("index", len(source.files), "files") as advance:
         records = source.build_index(lambda _: advance(1))
-    if not (args.multilabel and records.labels.type == "int"):  # how many classes there are only the run is told
+    if not source.needs_class_names:  # those only the run is told
         _ = source.targets  # labels are looked at together
     first = records.skipped[0] if records.skipped else ""
     seconds = time.perf_counter() - begin

@@ -30,7 +30,7 @@ from lightning_gpuaug.sources.encoded import (
 )
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
 from lightning_gpuaug.sources.fetching import ABSENT, UNKNOWN, Fetched, Fetcher, MapDataset, fetch_here, start_worker
-from lightning_gpuaug.sources.labels import translated
+from lightning_gpuaug.sources.label_rule import translated
 from lightning_gpuaug.sources.orders import ExampleOrder, Order
 
 if TYPE_CHECKING:

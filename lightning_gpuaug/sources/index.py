@@ -26,7 +26,7 @@ from lightning_gpuaug.sources.shards import refuse_foreign
 
 _log = logging.getLogger(__name__)
 #: Goes into the name of a cache file: raise it when an index says something else for the same file.
-_VERSION = 1
+_VERSION = 2
 #: Files indexed at the same time: reading waits for the disk, and checksums are computed outside of the GIL.
 THREADS = 8
 

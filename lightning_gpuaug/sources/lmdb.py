@@ -33,17 +33,29 @@ _NO_PAGE = 2**64 - 1
 class LMDB(RecordSource):
     """Images in an LMDB of Caffe's `Datum` messages with encoded images, in the order of the keys.
 
-    The label is the datum's `label`. A datum of raw pixels is an error that names its key, or, with `missing="skip"`,
-    left out. The database must not be written to meanwhile.
+    The label is the datum's `label`. A datum of raw pixels, or one without a label, is an error that names its key, or,
+    with `missing="skip"`, left out. The database must not be written to meanwhile.
 
     Attributes:
         path: the database's folder (with `data.mdb` in it) or file; or a pattern, or several.
+        labelled: data have labels; False for images alone (all targets are -1).
     """
 
     path: Sequence[str] | str | os.PathLike[str]
+    labelled: bool = True
 
     _patterns_field: ClassVar[str] = "path"
     _in_s3: ClassVar[bool] = False
+
+    def __post_init__(self) -> None:
+        """Validate the fields; nothing is read."""
+        super().__post_init__()
+        if not isinstance(self.labelled, bool):
+            raise TypeError(f"LMDB.labelled must be True or False, got {self.labelled!r}")
+
+    @property
+    def _labelled(self) -> bool:
+        return self.labelled
 
     @cached_property
     def _files(self) -> tuple[str, ...]:
@@ -55,13 +67,13 @@ class LMDB(RecordSource):
         return files
 
     def _indexer(self) -> Indexer:
-        return partial(index_lmdb, missing=self.missing)
+        return partial(index_lmdb, labelled=self.labelled, missing=self.missing)
 
     def _index_options(self) -> tuple[str, ...]:
-        return ()
+        return (repr(self.labelled),)
 
 
-def index_lmdb(file: DataFile, data: mmap.mmap, missing: str) -> ShardIndex:
+def index_lmdb(file: DataFile, data: mmap.mmap, labelled: bool, missing: str) -> ShardIndex:
     """Find the images of a database.
 
     Raises:
@@ -74,22 +86,25 @@ def index_lmdb(file: DataFile, data: mmap.mmap, missing: str) -> ShardIndex:
         key = raw_key.decode("utf-8", "backslashreplace").replace("\0", "\\x00")
         try:
             begin, length, label = _datum(data, first, last)
+            if labelled and label is None:
+                raise ValueError("is a Datum without a label (labelled=False for images alone)")
         except ValueError as error:
             skips.note(f"{path}:{key}: {error}")
             continue
         rows.append((number, begin, length))
         keys.append(key)
-        labels.append(label)
+        labels.append(label if labelled else None)
     table = np.array(rows, dtype=np.int64).reshape(-1, 3)
     column = LabelColumn.of(labels, lambda i: f"{path}:{keys[i]}")
     return ShardIndex(table[:, 1].copy(), table[:, 2].copy(), column, table[:, 0].copy(), NameList.of(keys),
                       skipped=tuple(skips.first), skipped_count=skips.count)  # fmt: skip
 
 
-def _datum(data: mmap.mmap, first: int, last: int) -> tuple[int, int, int]:
-    """First byte and length of the encoded image, and the label."""
+def _datum(data: mmap.mmap, first: int, last: int) -> tuple[int, int, int | None]:
+    """First byte and length of the encoded image, and the label; None without one."""
     image: tuple[int, int] | None = None
-    label = encoded = 0
+    label: int | None = None
+    encoded = 0
     shape = [0, 0, 0]
     try:
         for number, wire, x, y in fields(data, first, last):

@@ -19,7 +19,8 @@ from lightning_gpuaug.sources.base import Feed, Source, Targets, read_only, vali
 from lightning_gpuaug.sources.encoded import RangeReader, Ranges, fixed_paths
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
 from lightning_gpuaug.sources.index import DataFile, Indexer, ShardIndex, cache_folder, indexed
-from lightning_gpuaug.sources.labels import LabelColumn, LabelRule, merge, translated
+from lightning_gpuaug.sources.label_rule import LabelMeaning, LabelRule, translated
+from lightning_gpuaug.sources.labels import LabelColumn, merge
 from lightning_gpuaug.sources.objects import local_copies
 from lightning_gpuaug.sources.shards import expand, shard_names, validated_paths
 
@@ -43,6 +44,8 @@ class RecordSource(Source):
         missing: "raise" for records without a usable image or label, or "skip" to leave them out with a warning.
         multilabel: a label is any number of classes (targets are float32 (N, C)); or a vector of numbers, one a class.
         class_names: the class list: what whole numbers stand for, or the names that may occur and their order.
+        labels: what a whole number says, also as a text: "index", a position in the class list, or "name", a class that
+            is called so; "auto": a position, and an error where it may be the name of another class.
         exclude: names of samples to leave out (as `sample_name` gives them), or the file that lists them.
         index_dir: where indexes are kept; `$GPUAUG_INDEX_DIR` or `~/.cache/lightning_gpuaug/index` by default.
         training_classes: set by `with_classes`: the class list to translate the labels to.
@@ -56,6 +59,7 @@ class RecordSource(Source):
     missing: Missing = "raise"
     multilabel: bool = False
     class_names: Sequence[str] | None = None
+    labels: LabelMeaning = "auto"
     # The sequence first: jsonargparse tries the types in turn, and any list can pass for a str.
     exclude: Sequence[str] | str | os.PathLike[str] = ()
     index_dir: str | os.PathLike[str] | None = None
@@ -80,6 +84,8 @@ class RecordSource(Source):
         object.__setattr__(self, self._patterns_field, self._patterns)
         if self.missing not in get_args(Missing):
             raise ValueError(f'{owner}.missing must be "raise" or "skip", got {self.missing!r}')
+        if self.labels not in get_args(LabelMeaning):
+            raise ValueError(f'{owner}.labels must be "auto", "index" or "name", got {self.labels!r}')
         if not isinstance(self.multilabel, bool):
             raise TypeError(f"{owner}.multilabel must be True or False, got {self.multilabel!r}")
         for field in ("class_names", "training_classes"):
@@ -247,11 +253,23 @@ class RecordSource(Source):
     @cached_property
     def _own(self) -> tuple[tuple[str, ...] | None, Targets]:
         """Own classes and labels, before any translation."""
-        records = self._records
-        names = None if self.class_names is None else tuple(self.class_names)
-        rule = LabelRule(type(self).__name__, self.multilabel, names, self._offset, self._labelled)
-        classes, targets = rule.targets(records.labels, lambda i: records.name(i, self._files))
+        classes, targets = self._rule.targets(self._records.labels, self._location)
         return classes, targets if self._kept is None else targets[self._kept]
+
+    @property
+    def _rule(self) -> LabelRule:
+        names = None if self.class_names is None else tuple(self.class_names)
+        return LabelRule(type(self).__name__, self.multilabel, names, self._offset, self._labelled, self.labels)
+
+    def _location(self, record: int) -> str:
+        return self._records.name(record, self._files)
+
+    @property
+    def needs_class_names(self) -> bool:
+        """Whether records have several class numbers, so that only `class_names` can say how many classes there are."""
+        if not (self.multilabel and self.class_names is None and self._labelled):
+            return False
+        return self._rule.read(self._records.labels, self._location).type == "int"
 
     @property
     def _offset(self) -> int:
@@ -267,6 +285,8 @@ class RecordSource(Source):
     def _targets(self) -> Targets:
         own, targets = self._own
         if self.training_classes is not None and self._labelled:
+            if own is None:
+                self._rule.require_clear(self._records.labels, self.training_classes, self._location)
             targets = translated(own, targets, self.training_classes, f"{type(self).__name__} {self._files[0]} …")
         return read_only(targets)
 

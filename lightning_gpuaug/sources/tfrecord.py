@@ -59,8 +59,12 @@ class TFRecord(RecordSource):
             value = getattr(self, name)
             if not (isinstance(value, str) and value) and not (name == "label" and value is None):
                 raise TypeError(f"TFRecord.{name} must be the name of a feature, got {value!r}")
+        if self.label == self.image:
+            raise ValueError(f"TFRecord.label must be another feature than the image's, got {self.label!r}")
         if not isinstance(self.label_offset, int):
             raise TypeError(f"TFRecord.label_offset must be a whole number, got {self.label_offset!r}")
+        if self.label_offset and self.labels == "name":
+            raise ValueError(f'TFRecord.label_offset must be 0 with labels="name", got {self.label_offset}')
         if self.checksums not in ("all", "lengths"):
             raise ValueError(f'TFRecord.checksums must be "all" or "lengths", got {self.checksums!r}')
 

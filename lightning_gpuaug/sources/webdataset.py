@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import mmap
 import os
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -18,8 +17,6 @@ from lightning_gpuaug.sources.labels import Label, LabelColumn
 from lightning_gpuaug.sources.names import NameList
 from lightning_gpuaug.sources.records import RecordSource
 from lightning_gpuaug.sources.tar import Member, members
-
-_INTEGER = re.compile(r"[+-]?[0-9]+")
 
 
 @dataclass(frozen=True)
@@ -36,9 +33,9 @@ class WebDataset(RecordSource):
             braces alone.
         image: what an image's member is called; several choices are separated by ";".
         label: which member holds the label: "cls" (its text is a class number or a class name, with `multilabel`
-            several of them, separated by commas or white space), or "json:field" (a field of a JSON object, "json:a.b"
-            for one inside of another: a number or a name, with `multilabel` an array of them); None for images
-            alone (all targets are -1).
+            several of them, separated by commas or white space, or numbers with points, one a class), or "json:field"
+            (a field of a JSON object, "json:a.b" for one inside of another: a number or a name, with `multilabel` an
+            array of them); None for images alone (all targets are -1).
     """
 
     urls: Sequence[str] | str | os.PathLike[str]
@@ -110,7 +107,7 @@ def index_tar(
         keys.append(key)
         labels.append(value)
     table = np.array(rows, dtype=np.int64).reshape(-1, 3)
-    column = LabelColumn.of(labels, lambda i: f"{path}:{keys[i]}")
+    column = LabelColumn.of(labels, lambda i: f"{path}:{keys[i]}", "name" if field else "text")
     return ShardIndex(table[:, 1].copy(), table[:, 2].copy(), column, table[:, 0].copy(), NameList.of(keys),
                       skipped=tuple(skips.first), skipped_count=skips.count)  # fmt: skip
 
@@ -146,11 +143,8 @@ def _from_text(content: bytes, multilabel: bool) -> Label:
     if not multilabel:
         if not text:
             raise ValueError("must be a class number or name, got nothing")
-        return int(text) if _INTEGER.fullmatch(text) else text
-    words = text.replace(",", " ").split()
-    if words and all(_INTEGER.fullmatch(word) for word in words):
-        return [int(word) for word in words]
-    return words
+        return text
+    return text.replace(",", " ").split()
 
 
 def _from_json(content: bytes, field: str, multilabel: bool) -> Label:
