@@ -96,7 +96,7 @@ class BadImages:
         bad = self._is_bad(planned)
         if not bad.any():
             return planned
-        good = planned[~bad] if not bad.all() else self._first_good(batches)
+        good = planned[~bad] if not bad.all() else self._next_good(batches, step)
         replaced = planned.copy()
         replaced[bad] = np.resize(good, int(bad.sum()))
         return replaced
@@ -128,12 +128,13 @@ class BadImages:
 
     def _again(self, batches: Steps, epoch: int) -> int:
         """A sample that this pass has had already."""
-        sample = int(self._first_good(batches)[0])
+        sample = int(self._next_good(batches, 0)[0])
         _warn(f"sample {sample} comes twice in evaluation pass {epoch}: no other good image is left for its last steps")
         return sample
 
-    def _first_good(self, batches: Steps) -> Indices:
-        for step in range(len(batches)):
+    def _next_good(self, batches: Steps, first: int) -> Indices:
+        """The first good sample of the steps from `first` on, and then of those before: a resumed pass finds it too."""
+        for step in (*range(first, len(batches)), *range(first)):
             good = batches[step][~self._is_bad(batches[step])]
             if len(good):
                 return good[:1]

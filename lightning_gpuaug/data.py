@@ -26,6 +26,7 @@ from lightning_gpuaug.pipeline import Decoding, release_memory, require_dali
 from lightning_gpuaug.plan import Plan
 from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
 from lightning_gpuaug.sources import Source, as_source
+from lightning_gpuaug.sources.agree import require_same_numbers
 from lightning_gpuaug.steps_ahead import LimitStepsAhead
 
 Stage = Literal["train", "val", "test", "predict"]
@@ -237,8 +238,11 @@ class ImageDataModule(pl.LightningDataModule):
             source = self._given[stage]
             train = self._given.get("train")
             classes = self.classes if train is not None or self._labels_of_checkpoint is not None else None
-            if stage in ("val", "test") and classes is not None:
-                source = source.with_classes(classes)
+            if stage in ("val", "test"):
+                if classes is not None:
+                    source = source.with_classes(classes)
+                elif train is not None:
+                    require_same_numbers(stage, source, train)
             self._labelled[stage] = source
         return self._labelled[stage]
 
@@ -247,7 +251,10 @@ class ImageDataModule(pl.LightningDataModule):
     def setup(self, stage: str) -> None:
         """Called by the Trainer: look at the data, and refuse now what cannot work later."""
         trainer = self.trainer
-        assert trainer is not None
+        if trainer is None:
+            raise RuntimeError(
+                f"setup({stage!r}) is for a Trainer that has this module; without one call setup_for(device)"
+            )
         shard = trainer.distributed_sampler_kwargs or {"num_replicas": 1, "rank": 0}
         device = trainer.strategy.root_device
         place = _Place(device, shard["rank"], shard["num_replicas"], max(1, trainer.num_devices))
@@ -543,8 +550,8 @@ class ImageDataModule(pl.LightningDataModule):
             del self._loaders[stage], self._made[stage]
 
     def __getstate__(self) -> dict[str, Any]:
-        """Everything but what belongs to this process: the loaders, and the fit that runs."""
-        state = {**self.__dict__, "_loaders": {}, "_made": {}, "_fitting": None}
+        """Everything but what belongs to this process: the loaders, and the Trainer, which has them too."""
+        state = {**self.__dict__, "_loaders": {}, "_made": {}, "_fitting": None, "trainer": None}
         state.pop("val_dataloader", None)
         return state
 
@@ -552,7 +559,7 @@ class ImageDataModule(pl.LightningDataModule):
         """A module of the same settings, which no Trainer has yet."""
         other = type(self).__new__(type(self))
         memo[id(self)] = other
-        other.__dict__.update(copy.deepcopy({**self.__getstate__(), "trainer": None}, memo))
+        other.__dict__.update(copy.deepcopy(self.__getstate__(), memo))
         return other
 
     def __str__(self) -> str:

@@ -12,7 +12,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, TypeVar
 
-import numpy as np
 import torch
 
 from lightning_gpuaug.bad_images import BadImages, OnBadImage, find_culprits
@@ -157,11 +156,28 @@ class Loader:
         raise TypeError("a Loader holds a running pipeline and cannot be pickled; pickle the ImageDataModule instead")
 
     def state_dict(self) -> dict[str, Any]:
-        """Empty: the data module keeps the state, because the Trainer keeps only rank 0's loader state."""
-        return {}
+        """Where the pass is, the same on every rank, for a loop (or a Trainer) that has the loader alone.
+
+        Empty under a Trainer that has the data module, which keeps the state then. (A Trainer restores a loader's state
+        in mid-epoch alone: behind a whole epoch, a loader without its module begins with its first order again.)
+        """
+        if self._locate is not None or self.bad.exactly_once:
+            return {}
+        place = self.place
+        state = {"epoch": place.epoch, "consumed": self.consumed(place), "seed": self.seed}
+        return {**state, "fingerprint": self.source.fingerprint()}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Nothing to load; see `state_dict`."""
+        """Continue where `state_dict` was taken, on any number of ranks.
+
+        Raises:
+            ValueError: the data is not that of the state.
+        """
+        if not state or self._locate is not None:
+            return
+        if state["fingerprint"] != (now := self.source.fingerprint()):
+            raise ValueError(f"the data is not the state's: fingerprint {now} now, {state['fingerprint']} then")
+        self.resume(state["epoch"], state["consumed"], state["seed"])
 
     def consumed(self, place: Place) -> int:
         """Samples of the epoch taken by all ranks before `place`."""
@@ -483,7 +499,10 @@ class Loader:
 
 
 class _Pass:
-    """The planned samples of every step of the pass that `place` is in; earlier topologies' steps are empty."""
+    """The planned samples of every step of the pass that `place` is in.
+
+    Steps before those of this topology, if another one has begun the pass, are those that this one would have taken.
+    """
 
     def __init__(self, plan: Plan, place: Place) -> None:
         self._plan, self._place = plan, place
@@ -493,6 +512,4 @@ class _Pass:
         return len(self._plan)
 
     def __getitem__(self, step: int) -> Indices:
-        if step < self._first:
-            return np.empty(0, dtype=np.int64)
-        return self._plan.batch(self._place.epoch, step, self._place.consumed)
+        return self._plan.batch(self._place.epoch, step, self._place.consumed if step >= self._first else 0)

@@ -29,7 +29,8 @@ class ContinueEpoch(pl.Callback):
     """Moves a restored training loop to the step from which the data continues.
 
     The Trainer counts steps, the data counts samples. When a run is resumed with another world or batch size, the
-    step that the checkpoint recorded is not the step at which the rest of the epoch begins.
+    step that the checkpoint recorded is not the step at which the rest of the epoch begins, and an epoch that was over
+    may have more steps now than were taken.
 
     Args:
         resumed: (epoch, step) at which the data continues, or None when nothing was restored.
@@ -41,13 +42,16 @@ class ContinueEpoch(pl.Callback):
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Set the loop's counters, after they were restored and before the loop reads them."""
         resumed = self._resumed()
-        if resumed is None or resumed[0] != trainer.current_epoch:
+        if resumed is None or resumed[0] > trainer.current_epoch:
             return
-        step = resumed[1]
         loop = trainer.fit_loop.epoch_loop
         progress = _progress(trainer)
         # A checkpoint of `on_train_batch_end` has its last step not counted as completed; the loop adds it.
         late = int(loop.restarted_on_train_batch_end)
+        over = (
+            int(trainer.num_training_batches) if late else 0
+        )  # an epoch that was: to the loop too, whatever its steps
+        step = resumed[1] if resumed[0] == trainer.current_epoch else over
         if progress.completed + late != step:
             progress.ready = progress.started = progress.processed = step
             progress.completed = step - late

@@ -66,6 +66,24 @@ def test_substitute_in_training_keeps_every_batch_full(tmp_path: Path) -> None:
     dm.teardown("test")
 
 
+@pytest.mark.parametrize("step", [0, 2, 3])
+@pytest.mark.filterwarnings("ignore::lightning_gpuaug.bad_images.BadImageWarning")
+def test_a_wholly_bad_training_step_is_resumed_to_the_bit(tmp_path: Path, step: int) -> None:
+    """Also the last one, for which only steps before it have good images."""
+    source = numbered(tmp_path, 8)
+    planned = module(source, seed=3).plan("train").order(0).tolist()
+    for index in planned[2 * step : 2 * step + 2]:
+        Path(source.paths[index]).write_bytes(b"garbage")
+    straight = [t.tolist() for _, t in module(source, on_bad_image="substitute", seed=3).train_dataloader()]
+    assert len(straight) == 4
+    for taken in range(1, 4):
+        begun, resumed = (module(source, on_bad_image="substitute", seed=3) for _ in range(2))
+        run = iter(begun.train_dataloader())
+        assert [next(run)[1].tolist() for _ in range(taken)] == straight[:taken]
+        resumed.load_state_dict(begun.state_dict())
+        assert [t.tolist() for _, t in resumed.train_dataloader()] == straight[taken:]
+
+
 def test_a_wholly_bad_step_borrows_from_a_later_one(tmp_path: Path) -> None:
     source = broken(tmp_path, 7, {2: b"", 3: b"x"})
     dm = module(source, on_bad_image="substitute")

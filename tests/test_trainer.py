@@ -188,7 +188,7 @@ def test_resume_with_another_batch_size(tmp_path: Path) -> None:
     trainer(tmp_path, callbacks=[save], max_epochs=2, limit_val_batches=0).fit(straight, module(tmp_path, 24, 2))
     for batch_size in (1, 3, 4, 6):
         for hook, path, done in save.saved:
-            if not 0 < done < 12 or hook != "batch_end":
+            if not 0 < done <= 12 or hook != "batch_end":
                 continue
             resumed = Tracking()
             trainer(tmp_path, max_epochs=2, limit_val_batches=0).fit(
@@ -200,6 +200,51 @@ def test_resume_with_another_batch_size(tmp_path: Path) -> None:
             assert 24 - len(head + tail) < batch_size
             later = sum((labels for epoch, labels, _ in resumed.train_steps if epoch == 1), [])
             assert sorted(later) == list(range(24))
+
+
+@pytest.mark.parametrize("batch_size", [2, 1, 4])
+def test_resume_from_the_beginning_of_an_epoch(tmp_path: Path, batch_size: int) -> None:
+    class Save(pl.Callback):
+        def on_train_epoch_start(self, trainer: pl.Trainer, *args: object) -> None:
+            if trainer.current_epoch == 1:
+                trainer.save_checkpoint(tmp_path / "begun.ckpt")
+
+    options = {"max_epochs": 3, "limit_val_batches": 0}
+    straight, resumed = Tracking(), Tracking()
+    trainer(tmp_path, callbacks=[Save()], **options).fit(straight, module(tmp_path, 8, 2))
+    trainer(tmp_path, **options).fit(resumed, module(tmp_path, 8, batch_size), ckpt_path=tmp_path / "begun.ckpt")
+    if batch_size == 2:
+        assert resumed.train_steps == straight.train_steps[4:]
+    for epoch in (1, 2):
+        assert sorted(sum((labels for e, labels, _ in resumed.train_steps if e == epoch), [])) == list(range(8))
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no")
+def test_a_loader_alone_is_resumed_too(tmp_path: Path) -> None:
+    """Without the data module it keeps its place itself, which Lightning asks it to restore within an epoch."""
+    options = {"max_epochs": 2, "limit_val_batches": 0}
+    save, straight = SaveEverywhere(tmp_path), Tracking()
+    dm = module(tmp_path, 8).setup_for("cpu")
+    trainer(tmp_path, callbacks=[save], **options).fit(straight, dm.train_dataloader())
+    for hook, path, done in save.saved:
+        if done % 4 == 0:
+            continue
+        resumed = Tracking()
+        again = module(tmp_path, 8).setup_for("cpu")
+        trainer(tmp_path, **options).fit(resumed, again.train_dataloader(), ckpt_path=path)
+        assert resumed.train_steps == straight.train_steps[done:], (hook, done)
+    state = dm.train_dataloader().state_dict()
+    assert set(state) == {"epoch", "consumed", "seed", "fingerprint"}
+    with pytest.raises(ValueError, match="the data is not the state's"):
+        module(tmp_path, 6).setup_for("cpu").train_dataloader().load_state_dict(state)
+    assert dm.val_dataloader().state_dict() == {}
+
+
+def test_setup_without_a_trainer_says_what_to_call(tmp_path: Path) -> None:
+    with pytest.raises(
+        RuntimeError, match=r"setup\('fit'\) is for a Trainer .*; without one call setup_for\(device\)$"
+    ):
+        module(tmp_path, 4).setup("fit")
 
 
 def test_checkpoints_load_with_weights_only(tmp_path: Path) -> None:

@@ -77,6 +77,11 @@ class Source(abc.ABC):
         raise ValueError(f"{type(self).__name__} has no file for each sample; see `location`")
 
     @property
+    def knows_targets(self) -> bool:
+        """Whether `targets` can be had before samples are fetched."""
+        return True
+
+    @property
     @abc.abstractmethod
     def targets(self) -> Targets:
         """Labels in sample order, read-only: int64 (N,), or float32 (N, C) of 0 and 1 when multi-label."""

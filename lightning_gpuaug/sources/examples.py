@@ -111,6 +111,11 @@ class Examples(Source):
         return super().num_classes
 
     @property
+    def knows_targets(self) -> bool:
+        """Whether `known_targets` says them."""
+        return self._known is not None
+
+    @property
     def targets(self) -> Targets:
         """The known targets, read-only.
 

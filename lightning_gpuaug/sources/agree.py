@@ -1,0 +1,49 @@
+"""Whether two data sets mean the same by their class numbers."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from lightning_gpuaug.sources.base import Source, some
+
+
+def require_same_numbers(stage: str, source: Source, train: Source) -> None:
+    """Check labels that are to be compared with those of training data that has no class names.
+
+    Args:
+        stage: what `source` is for, for messages.
+        source: the data.
+        train: the training data, whose `classes` are None.
+
+    Raises:
+        ValueError: `source` has class names; labels of another kind; or a number that is no class of `train`.
+    """
+    if not train.knows_targets or not _labelled(train):
+        return
+    if source.classes is not None and (not source.knows_targets or _labelled(source)):
+        raise ValueError(
+            f"the {stage} data has names of classes ({some(source.classes, 3)}), the training data numbers alone: "
+            "give the training data class_names, which say what its numbers stand for"
+        )
+    if not source.knows_targets or not _labelled(source):
+        return
+    theirs, ours = train.targets, source.targets
+    if theirs.dtype != ours.dtype or theirs.shape[1:] != ours.shape[1:]:
+        raise ValueError(f"labels of the {stage} data are {_kind(source)}, those of the training data {_kind(train)}")
+    if ours.ndim == 1 and ours.dtype == np.int64 and int(ours.max()) >= train.num_classes:
+        wrong = int(np.argmax(ours >= train.num_classes))
+        raise ValueError(
+            f"{source.location(wrong)}: label {int(ours[wrong])} of the {stage} data is no class of the training data, "
+            f"whose labels are 0..{train.num_classes - 1} (class_names of both would say which classes there are)"
+        )
+
+
+def _labelled(source: Source) -> bool:
+    return source.targets.ndim == 2 or bool((source.targets >= 0).any())
+
+
+def _kind(source: Source) -> str:
+    targets = source.targets
+    if targets.ndim == 2:
+        return f"{targets.shape[1]} numbers each"
+    return "class numbers" if targets.dtype == np.int64 else "floating-point numbers"

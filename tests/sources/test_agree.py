@@ -1,0 +1,74 @@
+"""Labels of evaluation data beside training data that has numbers alone."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from lightning_gpuaug import Examples, FileList, ImageDataModule, ImageFolder
+from lightning_gpuaug.sources import Source
+from tests.images import write_images
+from tests.record_files import jpeg
+
+
+def listed(folder: Path, name: str, *labels: str, **fields: Any) -> FileList:
+    """A list of as many images as labels."""
+    images = write_images(folder, len(labels))
+    lines = (f"{image.name} {label}".strip() + "\n" for image, label in zip(images, labels, strict=True))
+    (folder / name).write_text("".join(lines))
+    return FileList(folder / name, **fields)
+
+
+def module(train: Source, val: Source) -> ImageDataModule:
+    return ImageDataModule(train=train, val=val, batch_size=2, image_size=8, num_threads=1).setup_for("cpu")
+
+
+def test_numbers_alone_are_the_same_classes(tmp_path: Path) -> None:
+    val = listed(tmp_path, "val", "2", "0")
+    dm = module(listed(tmp_path, "train", "0", "1", "2"), val)
+    assert dm._source("val") is val
+    assert dm.num_classes == 3
+
+
+@pytest.mark.parametrize("kind", ["folder", "list", "examples"])
+def test_names_beside_numbers_are_refused(tmp_path: Path, kind: str) -> None:
+    """The folder's classes b and c would be the classes 0 and 1."""
+    for name in "bc":
+        write_images(tmp_path / "val" / name, 1)
+    val: dict[str, Source] = {
+        "folder": ImageFolder(tmp_path / "val"),
+        "list": listed(tmp_path, "val.txt", "b", "c"),
+        "examples": Examples([(jpeg(0), 1)], class_names=("b", "c")),
+    }
+    message = (
+        r"the val data has names of classes \(classes 'b', 'c'\), the training data numbers alone: give the training"
+    )
+    train = listed(tmp_path, "train", "0", "1", "2")
+    with pytest.raises(ValueError, match=message):
+        module(train, val[kind])
+    named = listed(tmp_path, "train", "0", "1", "2", class_names=("a", "b", "c"))
+    with pytest.warns(UserWarning, match="no samples of class"):
+        assert module(named, val[kind]).classes == ("a", "b", "c")
+
+
+def test_numbers_that_are_no_class_and_other_kinds_are_refused(tmp_path: Path) -> None:
+    train = listed(tmp_path, "train", "0", "1", "2")
+    with pytest.raises(
+        ValueError, match=r"000001\.jpg: label 9 of the val data is no class of .*, whose labels are 0\.\.2 "
+    ):
+        module(train, listed(tmp_path, "val", "2", "9"))
+    vectors = Examples([(jpeg(0), 0)], known_targets=np.array([[0.0, 1.0, 0.5]], dtype=np.float32))
+    with pytest.raises(ValueError, match=r"labels of the val data are 3 numbers each, those of .* data class numbers$"):
+        module(train, vectors)
+
+
+def test_data_without_labels_has_nothing_to_agree_on(tmp_path: Path) -> None:
+    unlabelled = listed(tmp_path, "none", "", "", labels="none")
+    named = listed(tmp_path, "named", "b", "c")
+    assert module(unlabelled, named).val_dataloader() is not None
+    assert module(listed(tmp_path, "train", "0", "1"), unlabelled).val_dataloader() is not None
+    fetched = Examples([(jpeg(i), i) for i in range(2)])
+    assert module(fetched, listed(tmp_path, "val", "0", "1")).val_dataloader() is not None
