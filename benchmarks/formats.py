@@ -36,6 +36,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from PIL import Image
 
 import lightning_gpuaug as gpuaug
@@ -243,20 +244,18 @@ dm.teardown("bench")
 """
 
 
-def write_tiny(folder: Path, count: int, shards: int = SHARDS_OF_TINY) -> None:
-    """`count` records of one 8 × 8 JPEG with labels 128..1127, which are all two bytes long."""
+def write_tiny(folder: Path, labels: NDArray[np.integer[Any]], shards: int = SHARDS_OF_TINY) -> None:
+    """Records of one 8 × 8 JPEG each, with labels 128..16,383, which are all two bytes long."""
     file = BytesIO()
     Image.new("RGB", (8, 8)).save(file, "JPEG")
     row = record_files.example({"image/class/label": 128, "image/encoded": file.getvalue()})
     at = row.index(record_files.varint(128), row.index(b"image/class/label") + 17)
     length = len(row).to_bytes(8, "little")
     head = length + masked_crcs(length)[0].to_bytes(4, "little")
-    for k in range(shards):
-        rows = count * (k + 1) // shards - count * k // shards
-        table = np.tile(np.frombuffer(head + row + bytes(4), dtype=np.uint8), (rows, 1))
-        label = 128 + np.arange(rows) % 1000
-        table[:, 12 + at], table[:, 13 + at] = label & 0x7F | 0x80, label >> 7
-        start = torch.arange(rows) * table.shape[1] + 12
+    for k, part in enumerate(np.array_split(labels, shards)):
+        table = np.tile(np.frombuffer(head + row + bytes(4), dtype=np.uint8), (len(part), 1))
+        table[:, 12 + at], table[:, 13 + at] = part & 0x7F | 0x80, part >> 7
+        start = torch.arange(len(part)) * table.shape[1] + 12
         crc = ops.crc32c(
             torch.from_numpy(table.reshape(-1)), start, torch.full_like(start, len(row)), threads=8
         ).numpy()
@@ -267,7 +266,7 @@ def write_tiny(folder: Path, count: int, shards: int = SHARDS_OF_TINY) -> None:
 
 def many(count: int, folder: Path) -> Iterator[list[Any]]:
     """Rows about an index of `count` records."""
-    write_tiny(folder, count)
+    write_tiny(folder, 128 + np.arange(count) % 1000)
     begin = time.perf_counter()
     gpuaug.TFRecord(folder / "*.tfrecord", label_offset=-128, index_dir=folder / "index").check()
     seconds = time.perf_counter() - begin
