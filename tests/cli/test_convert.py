@@ -134,3 +134,22 @@ def test_killed_in_the_middle_it_continues_to_the_same_bytes(tmp_path: Path) -> 
     assert {p.name: p.read_bytes() for p in out.iterdir()} == {
         p.name: p.read_bytes() for p in (tmp_path / "whole").iterdir()
     }
+
+
+def test_what_is_said_of_kept_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tree(tmp_path / "train")
+    args = ["convert", f"{tmp_path}/train", f"{tmp_path}/out", "--to=webdataset", "--shard-images=2", "--workers=1"]
+    assert main(args) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith(" s, every record read back")
+    assert main(args) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert "3 of them finished earlier" in line
+    assert line.endswith(" s, every kept shard compared with its checksum")
+    (tmp_path / "train/a/0.jpg").write_bytes(jpeg())
+    assert main(args) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert "2 of them finished earlier" in line
+    assert line.endswith(" s, every new record read back, every kept shard compared with its checksum")
+    (tmp_path / "train/a/0.jpg").write_bytes(b"")
+    assert main([*args, "--overwrite"]) == 1
+    assert "the same command without --overwrite continues" in capsys.readouterr().out
