@@ -96,10 +96,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _source(args: argparse.Namespace) -> Source:
     from lightning_gpuaug.sources import FileList, ImageFolder
+    from lightning_gpuaug.tools.shard_contents import find_shards
 
     path = os.path.expanduser(args.source)
     if not os.path.exists(path):
         raise UsageError(f"no such folder or list: {path}")
+    if (shards := find_shards(path)) is not None:
+        raise UsageError(f"the source must be a folder or a list of images, got {shards.format} data: {path}")
     source: Source
     if os.path.isdir(path):
         source = ImageFolder(path, exclude=args.exclude or ())

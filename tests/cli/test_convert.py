@@ -72,10 +72,12 @@ def test_validation_shards_take_the_class_map_of_the_training_shards(
         (["{}/train", "{}/out", "--to=tfrecord", "--quality=101"], "must be a whole number in 1..100"),
         (["{}/train", "{}/out", "--to=tfrecord", "--prefix=a/b"], "--prefix"),
         (["{}/train", "{}/train/out", "--to=tfrecord"], "must not lie inside of the source"),
+        (["{}/x.rec", "{}/out", "--to=tfrecord"], "must be a folder or a list of images, got recordio data"),
     ],
 )
 def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], args: list[str], complaint: str) -> None:
     write_tree(tmp_path / "train", good=1)
+    (tmp_path / "x.rec").touch()
     assert main(["convert", *(arg.format(tmp_path) for arg in args)]) == 2
     assert complaint in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
