@@ -43,7 +43,8 @@ def _parser() -> argparse.ArgumentParser:
         prog="gpuaug convert",
         description="Pack images into TFRecord or WebDataset shards. Files are copied as they are unless --resize or "
         "--quality asks for other pixels. Every shard is read back before it gets its name; after an interruption, "
-        "even kill -9, the same command continues. The same images and options give the same bytes.",
+        "even kill -9, the same command continues: it keeps the shards whose checksums and images are as they were, "
+        "and makes the others. The same images and options give the same shards, byte by byte.",
         epilog="example: gpuaug convert /data/train /data/shards --to webdataset --shuffle 0 --resize 256",
         allow_abbrev=False,
     )
@@ -85,7 +86,9 @@ def _parser() -> argparse.ArgumentParser:
         default="fail",
         help="what a bad image does: stop, or be left out and named (default: %(default)s)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="delete another conversion's shards of this prefix")
+    parser.add_argument(
+        "--overwrite", action="store_true", help="make every shard anew, whatever is there under this prefix"
+    )
     parser.add_argument("--workers", type=count, metavar="N", help="processes (default: one a core)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and nothing else")
     return parser
@@ -93,10 +96,13 @@ def _parser() -> argparse.ArgumentParser:
 
 def _source(args: argparse.Namespace) -> Source:
     from lightning_gpuaug.sources import FileList, ImageFolder
+    from lightning_gpuaug.tools.shard_contents import find_shards
 
     path = os.path.expanduser(args.source)
     if not os.path.exists(path):
         raise UsageError(f"no such folder or list: {path}")
+    if (shards := find_shards(path)) is not None:
+        raise UsageError(f"the source must be a folder or a list of images, got {shards.format} data: {path}")
     source: Source
     if os.path.isdir(path):
         source = ImageFolder(path, exclude=args.exclude or ())
@@ -149,20 +155,22 @@ def run_convert(args: argparse.Namespace) -> Converted:
         return convert(source, args.folder, options, advance)
 
 
-def _print(done: Converted, to: str, seconds: float) -> None:
+def _print(done: Converted, to: str, again: str, seconds: float) -> None:
     for finding in done.bad:
         print(f"{finding.name}: {finding.reason}")
     if not done.complete:
         print(
             f"stopped at {len(done.bad)} bad image(s): repair them, or use --on-bad skip; finished shards are kept and "
-            "the same command continues. `gpuaug scan` finds all bad images at once"
+            f"{again} continues. `gpuaug scan` finds all bad images at once"
         )
         return
     kept = f", {done.kept} of them finished earlier" if done.kept else ""
-    left_out = f", {len(done.bad)} bad images left out" if done.bad else ""
+    left_out = f", {len(done.bad)} bad image(s) left out" if done.bad else ""
+    made = "" if done.kept == done.shards else f"every {'new ' if done.kept else ''}record read back"
+    compared = "every kept shard compared with its checksum" if done.kept else ""
     print(
         f"{done.samples:,} images in {done.shards:,} shards ({done.bytes / 2**20:,.1f} MiB{kept}{left_out}) "
-        f"in {seconds:.1f} s, every record read back"
+        f"in {seconds:.1f} s, {', '.join(filter(None, (made, compared)))}"
     )
     path = os.path.join(done.folder, done.pattern)
     if to == "tfrecord":
@@ -175,8 +183,13 @@ def _print(done: Converted, to: str, seconds: float) -> None:
 
 def main(args: list[str]) -> int:
     """Run `gpuaug convert` with `args` and return the exit code."""
-    kept = "interrupted; finished shards are kept, the same command continues"
+    kept = f"interrupted; finished shards are kept, {_again(args)} continues"
     return run_command("convert", lambda: _run(args), interrupted=kept)
+
+
+def _again(args: list[str]) -> str:
+    """What to call after a run that did not come to its end."""
+    return "the same command without --overwrite" if "--overwrite" in args else "the same command"
 
 
 def _run(args: list[str]) -> int:
@@ -186,5 +199,5 @@ def _run(args: list[str]) -> int:
     if options.json:
         print(json.dumps(asdict(done), indent=2))
     else:
-        _print(done, options.to, time.perf_counter() - begin)
+        _print(done, options.to, _again(args), time.perf_counter() - begin)
     return FOUND_PROBLEMS if done.bad else OK

@@ -24,8 +24,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "path",
-        help="a folder of class folders, a folder of images, a list (.txt, .csv, .tsv), a .tar or TFRecord shard, a "
-        "folder of shards, or a quoted pattern of shards ('train-{000..146}.tar', 'train-*', 's3://b/{000..146}.tar')",
+        help="a folder of class folders (images, or .npy files), a folder of images, a list (.txt, .csv, .tsv), a "
+        ".tar, TFRecord or .rec file, an LMDB, a folder of such files, or a quoted pattern of them "
+        "('train-{000..146}.tar', 'train-*', 's3://b/{000..146}.tar')",
     )
     parser.add_argument(
         "--decode",
@@ -45,14 +46,25 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="an image whose header claims more is oversized (default: 178956970, where training refuses it)",
     )
+    parser.add_argument("--image", metavar="NAME", help="the TFRecord feature, or the WebDataset endings, of the image")
     parser.add_argument(
-        "--image", metavar="NAME", help="in shards: the TFRecord feature, or the WebDataset endings, of the image"
-    )
-    parser.add_argument(
-        "--label", metavar="NAME", help='in shards: the feature or member of the label; "none" if there is none'
+        "--label",
+        metavar="NAME",
+        help='the TFRecord feature, or the WebDataset member, of the label; "none" if there is none',
     )
     parser.add_argument(
         "--label-offset", type=int, default=0, metavar="N", help="TFRecord: -1 where the files count classes from 1"
+    )
+    parser.add_argument(
+        "--labels", choices=("auto", "index", "name"), help="shards: what a label that is a whole number says"
+    )
+    parser.add_argument(
+        "--idx",
+        nargs="+",
+        default=[],
+        metavar="FILE",
+        help="RecordIO: the .idx files, in the order of the data files; if the run will have them, since they name the "
+        "records (without them, records have numbers)",
     )
     parser.add_argument(
         "--multilabel", action="store_true", help="a record, or a line of a list, has any number of labels"
@@ -82,14 +94,16 @@ def run_scan(args: argparse.Namespace) -> ScanReport:
     from lightning_gpuaug.tools.findings import write_exclude_list
     from lightning_gpuaug.tools.report import make_report
     from lightning_gpuaug.tools.scan import scan_images
-    from lightning_gpuaug.tools.shard_contents import find_shards, shard_contents
+    from lightning_gpuaug.tools.shard_contents import SHARD_OPTIONS, find_shards, shard_contents
 
     started = time.perf_counter()
     try:
         known = excluded_names(args.exclude, "--exclude") if args.exclude else ()
         shards = find_shards(args.path)
-        if args.label_offset and (shards is None or shards.format != "tfrecord"):
-            raise UsageError(f"--label-offset means nothing for {shards.format if shards else 'folders and lists'}")
+        for name in ("image", "label", "label_offset", "labels", "idx"):
+            if getattr(args, name) and (shards is None or name not in SHARD_OPTIONS[shards.format]):
+                kind = shards.format if shards else "folders and lists"
+                raise UsageError(f"--{name.replace('_', '-')} means nothing for {kind}")
         if shards is None:
             contents = contents_of(args.path, known, labelled=not args.no_labels, multilabel=args.multilabel)
         else:
@@ -101,6 +115,8 @@ def run_scan(args: argparse.Namespace) -> ScanReport:
                     args.label,
                     label_offset=args.label_offset,
                     multilabel=args.multilabel,
+                    labels=args.labels or "auto",
+                    idx=args.idx,
                     progress=advance,
                 )
     except (OSError, ValueError) as error:
@@ -124,14 +140,16 @@ def run_scan(args: argparse.Namespace) -> ScanReport:
 def _print(found: ScanReport, show: int, exclude_list: str | None) -> None:
     from rich.console import Console
     from rich.table import Table
+    from rich.text import Text
 
-    console = Console(highlight=False, soft_wrap=True)
+    # Names are shown as they are, whatever `[a]` or `:b:` in them may mean elsewhere.
+    console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
     table = Table(title=f"{found.where}: {found.kind}", show_header=False, title_justify="left")
     rate = f"{found.samples / found.seconds:,.0f} images/s" if found.seconds > 0 else "-"
     table.add_row("samples", f"{found.samples:,} ({found.seconds:,.1f} s, {rate})")
     table.add_row("good", f"{found.good:,}")
     for kind, number in sorted(found.counts.items(), key=lambda pair: -pair[1]):
-        table.add_row(f"[red]{kind}[/red]", f"{number:,}")
+        table.add_row(Text(kind, style="red"), f"{number:,}")
     table.add_row("types", ", ".join(f"{name} {number:,}" for name, number in found.types.items()))
     if found.class_counts:
         fewest = min(found.class_counts.items(), key=lambda pair: pair[1])
@@ -147,11 +165,11 @@ def _print(found: ScanReport, show: int, exclude_list: str | None) -> None:
         table.add_row("left unused", f"{number:,} {reason}")
     console.print(table)
     for finding in found.findings[:show]:
-        console.print(f"{finding.name}: {finding.reason}", markup=False)
+        console.print(f"{finding.name}: {finding.reason}")
     if len(found.findings) > show:
-        console.print(f"… and {len(found.findings) - show:,} more (--show N, --json)", markup=False)
+        console.print(f"… and {len(found.findings) - show:,} more (--show N, --json)")
     if exclude_list:
-        console.print(f"to leave out: {exclude_list}", markup=False)
+        console.print(f"to leave out: {exclude_list}")
 
 
 def main(args: list[str]) -> int:

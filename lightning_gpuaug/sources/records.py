@@ -8,6 +8,7 @@ import hashlib
 import os
 import warnings
 from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
 from typing import ClassVar, Literal, get_args
@@ -25,6 +26,7 @@ from lightning_gpuaug.sources.objects import local_copies
 from lightning_gpuaug.sources.shards import expand, shard_names, validated_paths
 
 Missing = Literal["raise", "skip"]
+_FILES_AT_ONCE = 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -205,6 +207,41 @@ class RecordSource(Source):
             vars(self)["_records"] = records
         return records
 
+    def index_readable(self, done: Callable[[int], None] = lambda records: None) -> tuple[Records, dict[str, str]]:
+        """Index the files one by one; those that cannot be are, for this source, files without records.
+
+        Samples keep the names that they have when every file is in order.
+
+        Args:
+            done: called with the number of records after each file.
+
+        Returns:
+            All records, which may be none; and what is wrong, by file.
+
+        Raises:
+            ValueError: the labels of the files contradict each other.
+        """
+        files, options, problems = self._files, self._index_key, dict[str, str]()
+        beside = self._beside() or [""] * len(files)
+        empty = np.empty(0, dtype=np.int64)
+
+        def one(name: str, other: str) -> tuple[ShardIndex, str]:
+            index, path = ShardIndex(empty, empty, LabelColumn("none", empty, empty), empty), name
+            try:
+                path, *others = local_copies([name, *filter(None, [other])], cache_folder(self._index_dir))
+                file = DataFile(name, path, *others)
+                (index,) = indexed([file], self._indexer(), options, self._index_dir)
+            except (OSError, ValueError) as error:
+                problems[name] = str(error)
+            done(len(index))
+            return index, path
+
+        with ThreadPoolExecutor(_FILES_AT_ONCE) as pool:
+            found = list(pool.map(one, files, beside))
+        vars(self)["_local"] = tuple(path for _, path in found)
+        vars(self)["_records"] = Records([index for index, _ in found], files)
+        return self._records, problems
+
     # ---- from files to records -----------------------------------------------------------------------------------
 
     @cached_property
@@ -225,10 +262,14 @@ class RecordSource(Source):
         return ()
 
     def _indexed(self, done: Callable[[int], None] | None = None) -> list[ShardIndex]:
-        options = (type(self).__name__, self.missing, *self._index_options())
         beside = local_copies(self._beside(), cache_folder(self._index_dir)) or [""] * len(self._files)
         files = [DataFile(*each) for each in zip(self._files, self._local, beside, strict=True)]
-        return indexed(files, self._indexer(), options, self._index_dir, done)
+        return indexed(files, self._indexer(), self._index_key, self._index_dir, done)
+
+    @property
+    def _index_key(self) -> tuple[str, ...]:
+        """All that an index depends on but the file."""
+        return type(self).__name__, self.missing, *self._index_options()
 
     @cached_property
     def _records(self) -> Records:

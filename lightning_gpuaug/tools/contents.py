@@ -22,13 +22,15 @@ class Contents:
 
     Attributes:
         where: the path it was asked for.
-        kind: "folder of class folders", "flat folder", "list", "TFRecord shards" or "WebDataset shards".
+        kind: "folder of class folders", "folder of class folders of .npy files", "flat folder", "list", or the sort of
+            shards.
         names: of the samples, as the source's `sample_name` and an exclusion list have them.
         piece: where the bytes of sample i are.
         classes: class names, or None when they are unknown.
         targets: label of each sample, int64 (N,); None when there are none, or several a sample.
         findings: what is wrong with the place itself: links that lead nowhere, cut shards, classes without images.
         unused: files that are not samples, by reason.
+        arrays: whether samples are `.npy` files rather than encoded images.
     """
 
     where: str
@@ -39,6 +41,7 @@ class Contents:
     targets: npt.NDArray[np.int64] | None = None
     findings: list[Finding] = field(default_factory=list)
     unused: dict[str, int] = field(default_factory=dict)
+    arrays: bool = False
 
     def __len__(self) -> int:
         """Number of samples."""
@@ -80,13 +83,21 @@ def contents_of(path: str, exclude: Sequence[str] = (), labelled: bool = True, m
         ValueError: there is nothing to scan there.
     """
     path = os.path.expanduser(path)
-    if os.path.isfile(path) and path.lower().endswith((".txt", ".csv", ".tsv", ".lst")):
-        return _list_contents(path, exclude, labelled, multilabel)
+    if os.path.isfile(path):
+        if path.lower().endswith((".txt", ".csv", ".tsv", ".lst")):
+            return _list_contents(path, exclude, labelled, multilabel)
+        raise ValueError(
+            f"a file to scan is a list (.txt, .csv, .tsv) or a shard (.tar, .tfrecord, .rec, .mdb), got {path}"
+        )
     return _folder_contents(path, exclude)
 
 
 def _folder_contents(root: str, exclude: Sequence[str]) -> Contents:
-    survey = survey_folder(root, exclude)
+    survey, arrays = survey_folder(root, exclude), False
+    if survey.folders and not len(survey.names):
+        others = survey_folder(root, exclude, frozenset({".npy"}))
+        if len(others.names):
+            survey, arrays = others, True
     links = [Finding(name, "unreadable", "link leads nowhere") for name in survey.dangling]
     if not survey.folders:
         return _flat_contents(root, exclude, links)
@@ -97,13 +108,14 @@ def _folder_contents(root: str, exclude: Sequence[str]) -> Contents:
     paths = names.with_prefix(os.path.join(root, ""))
     return Contents(
         where=root,
-        kind="folder of class folders",
+        kind="folder of class folders of .npy files" if arrays else "folder of class folders",
         names=names,
         piece=lambda i: Piece(paths[i]),
         classes=tuple(survey.folders),
         targets=np.repeat(np.arange(len(counts), dtype=np.int64), counts),
         findings=links,
         unused=dict(survey.unused),
+        arrays=arrays,
     )
 
 

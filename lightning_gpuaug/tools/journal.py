@@ -47,8 +47,7 @@ class Journal:
     @property
     def shards(self) -> dict[str, ShardDone]:
         """Finished shards by name."""
-        done = [{**line, "bad": [Finding(**found) for found in line["bad"]]} for line in self._lines[1:]]
-        return {line["name"]: ShardDone(**line) for line in done}
+        return {line["name"]: shard_from_json(line) for line in self._lines[1:]}
 
     def begin(self, identity: dict[str, Any]) -> None:
         """Start anew."""
@@ -75,6 +74,11 @@ class Journal:
         self._file.write(json.dumps(line).encode() + b"\n")
         os.fsync(self._file.fileno())
         self._lines.append(line)
+
+
+def shard_from_json(values: dict[str, Any]) -> ShardDone:
+    """What `asdict` made of a finished shard, as it was."""
+    return ShardDone(**{**values, "bad": [Finding(**found) for found in values["bad"]]})
 
 
 def replace_json(path: Path, content: object) -> None:

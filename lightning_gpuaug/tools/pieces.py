@@ -17,11 +17,13 @@ class Piece(NamedTuple):
         path: the file.
         offset: where the sample begins in it.
         length: how many bytes it has; -1 for all of the file.
+        cuts: (first byte, bytes) of what lies in it and does not belong to the sample, in order.
     """
 
     path: str
     offset: int = 0
     length: int = -1
+    cuts: tuple[tuple[int, int], ...] = ()
 
 
 @dataclass
@@ -33,7 +35,9 @@ class PieceReader:
 
     def size(self, piece: Piece) -> int:
         """Bytes of the piece. Raises OSError."""
-        return piece.length if piece.length >= 0 else os.stat(piece.path).st_size
+        if piece.length < 0:
+            return os.stat(piece.path).st_size
+        return piece.length - sum(count for _, count in piece.cuts)
 
     def read(self, piece: Piece) -> bytes:
         """The bytes of the piece, fewer if the file ends before.
@@ -47,7 +51,10 @@ class PieceReader:
         if piece.path != self._path:
             self.close()
             self._file, self._path = os.open(piece.path, os.O_RDONLY), piece.path
-        return os.pread(self._file, piece.length, piece.offset)
+        data = os.pread(self._file, piece.length, piece.offset)
+        begins = [0, *(at + count for at, count in piece.cuts)]
+        ends = [*(at for at, _ in piece.cuts), len(data)]
+        return b"".join(data[begin:end] for begin, end in zip(begins, ends, strict=True)) if piece.cuts else data
 
     def close(self) -> None:
         """Close the shard that is open."""

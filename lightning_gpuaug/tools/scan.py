@@ -15,6 +15,7 @@ import numpy.typing as npt
 from lightning_gpuaug.sources.imagefile import MAX_PIXELS, Problem, problem_in, unreadable
 from lightning_gpuaug.sources.imageheader import size_of, sniff
 from lightning_gpuaug.tools import workers
+from lightning_gpuaug.tools.array_check import MAGIC, array_facts
 from lightning_gpuaug.tools.contents import Contents
 from lightning_gpuaug.tools.findings import Finding
 from lightning_gpuaug.tools.pieces import MAX_BYTES, Piece, PieceReader
@@ -35,7 +36,7 @@ _EXTENSIONS = {
     "webp": ("webp",),
     "jp2": ("jp2",),
 }
-TYPES = (*_EXTENSIONS, "gif", "avif", "heic", "html", "git-lfs", "text", "empty", "unknown")
+TYPES = (*_EXTENSIONS, "gif", "avif", "heic", "npy", "html", "git-lfs", "text", "empty", "unknown")
 
 
 @dataclass
@@ -70,7 +71,8 @@ def scan_images(
 
     Args:
         contents: what to scan.
-        decode: decode every image with DALI on the CPU too: finds damage inside a JPEG's compressed data.
+        decode: decode every image with DALI on the CPU too: finds damage inside a JPEG's compressed data. Arrays need
+            no decoding.
         duplicates: hash every file.
         max_pixels: more in a header is oversized.
         processes: how many work; as many as there are cores by default.
@@ -84,7 +86,8 @@ def scan_images(
         digests=np.zeros((total, _DIGEST if duplicates else 0), dtype=np.uint8),
         problems={},
     )
-    work = partial(_check_chunk, duplicates=duplicates, max_pixels=max_pixels)
+    decode = decode and not contents.arrays
+    work = partial(_check_chunk, duplicates=duplicates, max_pixels=max_pixels, arrays=contents.arrays)
     tasks = ([contents.piece(i) for i in range(begin, min(begin + CHUNK, total))] for begin in range(0, total, CHUNK))
     processes = min(processes or workers.cores(), max(1, -(-total // CHUNK)))
     done = 0
@@ -108,7 +111,7 @@ def _begin_decoding() -> None:
     _decoder = DecodeCheck()
 
 
-def _check_chunk(pieces: list[Piece], *, duplicates: bool, max_pixels: int) -> ImageFacts:
+def _check_chunk(pieces: list[Piece], *, duplicates: bool, max_pixels: int, arrays: bool) -> ImageFacts:
     count = len(pieces)
     facts = ImageFacts(
         bytes=np.zeros(count, dtype=np.int64),
@@ -119,7 +122,7 @@ def _check_chunk(pieces: list[Piece], *, duplicates: bool, max_pixels: int) -> I
     )
     reader, decoding = PieceReader(), _Decoding(facts.problems)
     for i, piece in enumerate(pieces):
-        problem = _check(reader, piece, i, facts, max_pixels, decoding)
+        problem = _check(reader, piece, i, facts, max_pixels, arrays, decoding)
         if problem is not None:
             facts.problems[i] = problem
     decoding.flush()
@@ -154,7 +157,13 @@ class _Decoding:
 
 
 def _check(
-    reader: PieceReader, piece: Piece, i: int, facts: ImageFacts, max_pixels: int, decoding: _Decoding
+    reader: PieceReader,
+    piece: Piece,
+    i: int,
+    facts: ImageFacts,
+    max_pixels: int,
+    arrays: bool,
+    decoding: _Decoding,
 ) -> Problem | None:
     facts.types[i] = TYPES.index("unknown")
     try:
@@ -164,13 +173,17 @@ def _check(
         data = reader.read(piece)
     except OSError as error:
         return unreadable(error)
-    facts.types[i] = TYPES.index(sniff(data) or "unknown")
+    is_array = arrays and data.startswith(MAGIC)
+    facts.types[i] = TYPES.index("npy" if is_array else sniff(data) or "unknown")
     if facts.digests.shape[1] and data:
         digest = hashlib.sha256(data).digest()[:_DIGEST]
         facts.digests[i] = np.frombuffer(digest, dtype=np.uint8)
-    width, height = size_of(data) or (0, 0)
+    if arrays:
+        width, height, problem = array_facts(data)
+    else:
+        width, height = size_of(data) or (0, 0)
+        problem = problem_in(data)
     facts.sizes[i] = max(0, min(width, _MAX_SIDE)), max(0, min(height, _MAX_SIDE))
-    problem = problem_in(data)
     if problem is None and width * height > max_pixels:
         limit = f"{max_pixels / 1e6:.3g}"
         return Problem(

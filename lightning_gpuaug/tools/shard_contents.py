@@ -7,11 +7,12 @@ import glob
 import os
 import re
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
-from lightning_gpuaug.sources import TFRecord, WebDataset
+from lightning_gpuaug.sources import LMDB, RecordIO, TFRecord, WebDataset
+from lightning_gpuaug.sources.label_rule import LabelMeaning
+from lightning_gpuaug.sources.records import RecordSource
 from lightning_gpuaug.sources.remote import is_remote, refuse_remote, unread_address
 from lightning_gpuaug.sources.scan import IMAGE_EXTENSIONS
 from lightning_gpuaug.sources.shards import expand, shard_names, validated_paths
@@ -19,7 +20,21 @@ from lightning_gpuaug.tools.contents import Contents, SampleNames, single_labels
 from lightning_gpuaug.tools.findings import Finding
 from lightning_gpuaug.tools.pieces import Piece
 
-_THREADS = 4
+ShardFormat = Literal["webdataset", "tfrecord", "recordio", "lmdb"]
+_KINDS: dict[ShardFormat, str] = {
+    "webdataset": "WebDataset shards",
+    "tfrecord": "TFRecord shards",
+    "recordio": "RecordIO files",
+    "lmdb": "LMDB databases",
+}
+#: What `shard_contents` may be told of each format.
+SHARD_OPTIONS: dict[ShardFormat, tuple[str, ...]] = {
+    "webdataset": ("image", "label", "labels"),
+    "tfrecord": ("image", "label", "label_offset", "labels"),
+    "recordio": ("idx", "labels"),
+    "lmdb": ("label", "labels"),
+}
+_ENDINGS: dict[str, ShardFormat] = {".tar": "webdataset", ".rec": "recordio", ".mdb": "lmdb"}
 _TFRECORD = re.compile(r"\.tfrecords?(\W|$)|-\d+-of-\d+$", re.IGNORECASE)
 
 
@@ -34,34 +49,35 @@ class Shards:
     """
 
     where: str
-    format: Literal["webdataset", "tfrecord"]
+    format: ShardFormat
     files: tuple[str, ...]
 
 
 def find_shards(path: str) -> Shards | None:
     """The shards that `path` means: a shard, a pattern, or a folder that holds shards and no images or folders.
 
-    Objects in S3 are named by themselves or by a pattern in braces.
+    An LMDB is a shard, whether its folder or the file in it is named. Objects in S3 are named by themselves or by a
+    pattern in braces.
 
     Returns:
         None if `path` means something else.
 
     Raises:
         FileNotFoundError: a pattern matches nothing.
-        ValueError: `path` has shards of both formats, or is remote and names no shards.
+        ValueError: `path` has shards of several formats, or is remote and names no shards.
     """
     path = os.path.expanduser(path)
     if unread_address(path) or (is_remote(path) and "{" not in path and _format(path) is None):
         refuse_remote(path, "path", "shards in S3 are, named one by one or with braces ('s3://bucket/{000..146}.tar')")
     if is_remote(path):
         files = expand(validated_paths(path, "path"), "path")
-    elif os.path.isdir(path):
+    elif os.path.isdir(path) and _format(path) is None:
         names = sorted(name for name in os.listdir(path) if name[0] != ".")
         paths = [os.path.join(path, name) for name in names]
         if any(os.path.isdir(p) or os.path.splitext(p)[1].lower() in IMAGE_EXTENSIONS for p in paths):
             return None
         files = tuple(p for p in paths if _format(p) is not None)
-    elif os.path.isfile(path):
+    elif os.path.exists(path):
         files = (path,) if _format(path) is not None else ()
     elif glob.has_magic(path) or "{" in path:
         files = expand(path, "path")
@@ -69,14 +85,19 @@ def find_shards(path: str) -> Shards | None:
         return None
     formats = {_format(file) or "tfrecord" for file in files}
     if len(formats) > 1:
-        raise ValueError(f"{path} has .tar and TFRecord files; name those to scan by a pattern")
+        kinds = " and ".join(_KINDS[form] for form in sorted(formats))
+        raise ValueError(f"{path} means {kinds}; name those to scan by a pattern")
     return Shards(path, formats.pop(), files) if files else None
 
 
-def _format(path: str) -> Literal["webdataset", "tfrecord"] | None:
-    if path.lower().endswith(".tar"):
-        return "webdataset"
-    return "tfrecord" if _TFRECORD.search(os.path.basename(path)) else None
+def _format(path: str) -> ShardFormat | None:
+    if os.path.isdir(path):
+        return "lmdb" if os.path.isfile(os.path.join(path, "data.mdb")) else None
+    name = os.path.basename(path)
+    ending = os.path.splitext(name)[1].lower()
+    if ending in _ENDINGS:
+        return _ENDINGS[ending]
+    return "tfrecord" if _TFRECORD.search(name) else None
 
 
 def shard_contents(
@@ -86,6 +107,8 @@ def shard_contents(
     label: str | None = None,
     label_offset: int = 0,
     multilabel: bool = False,
+    labels: LabelMeaning = "auto",
+    idx: Sequence[str] = (),
     index_dir: str | None = None,
     progress: Callable[[int], None] = lambda done: None,
 ) -> Contents:
@@ -94,73 +117,78 @@ def shard_contents(
     Args:
         shards: which files.
         exclude: names of samples to leave out.
-        image: the feature or members with the image, if not the source's default.
-        label: the same of the label; "none": there is none.
+        image: the feature or members with the image, if not the source's default; of TFRecord and WebDataset alone.
+        label: the same of the label; "none", also of LMDB: there is none.
         label_offset: added to the whole numbers that are labels, of TFRecord files alone.
         multilabel: a record has any number of labels.
+        labels: what a label that is a whole number says; see `RecordSource`.
+        idx: the `.idx` files of RecordIO files, which name the records.
         index_dir: where indexes are kept; the source's default if None.
         progress: told how many more shards are indexed.
 
     Raises:
+        OSError: an `.idx` file is not there.
         ValueError: the records' labels contradict each other.
     """
-
-    def source(files: Sequence[str]) -> TFRecord | WebDataset:
-        kind = WebDataset if shards.format == "webdataset" else TFRecord
-        made = kind(tuple(files), missing="skip", multilabel=multilabel, exclude=tuple(exclude), index_dir=index_dir)
-        if isinstance(made, TFRecord):
-            made = dataclasses.replace(made, label_offset=label_offset)
-        if image is not None:
-            made = dataclasses.replace(made, image=image)
-        if label is not None:
-            made = dataclasses.replace(made, label=None if label == "none" else label)
-        return made
-
-    def index(file: str) -> str | None:
-        """What is wrong with a shard."""
-        try:
-            source((file,)).build_index()
-        except (OSError, ValueError) as error:
-            return str(error)
-        finally:
-            progress(1)
-        return None
-
-    with ThreadPoolExecutor(_THREADS) as pool:
-        problems = list(pool.map(index, shards.files))
-    names = shard_names(shards.files)
+    common = {"missing": "skip", "multilabel": multilabel, "labels": labels}
+    common |= {"exclude": tuple(exclude), "index_dir": index_dir}
+    source = _source(shards, image, label, label_offset, idx, common)
+    records, problems = source.index_readable(lambda _: progress(1))
+    names = dict(zip(source.files, shard_names(source.files), strict=True))
     # Leaving a whole shard out is not what an exclusion list can say.
     findings = [
-        Finding(name, "damaged shard", problem.removeprefix(f"{file}: "), False)
-        for name, file, problem in zip(names, shards.files, problems, strict=True)
-        if problem is not None
+        Finding(name, "damaged shard", problems[file].removeprefix(f"{file}: "), False)
+        for file, name in names.items()
+        if file in problems
     ]
-    whole = [file for file, problem in zip(shards.files, problems, strict=True) if problem is None]
-    kind = "WebDataset shards" if shards.format == "webdataset" else "TFRecord shards"
-    nothing = Contents(shards.where, kind, (), lambda i: Piece(""), findings=findings)
-    if not whole:
-        return nothing
-    good = source(whole)
-    try:
-        skipped, count = good.skipped
-    except ValueError as error:  # no records in any of them
-        findings.append(Finding(shards.where, "no records", str(error), False))
-        return nothing
+    skipped, count = source.skipped
+    kind = _KINDS[shards.format]
+    if not len(records):
+        if len(problems) < len(source.files):
+            why = f"; {count} skipped, the first being {skipped[0]}" if skipped else ""
+            findings.append(Finding(shards.where, "no records", f"no records that a run could use{why}", False))
+        return Contents(shards.where, kind, (), lambda i: Piece(""), findings=findings)
     for text in skipped:
-        name, file = next(pair for pair in zip(names, shards.files, strict=True) if text.startswith(f"{pair[1]}:"))
-        findings.append(Finding(name, "incomplete record", text.removeprefix(f"{file}:").strip(), False))
+        file = next(file for file in names if text.startswith(f"{file}:"))
+        findings.append(Finding(names[file], "incomplete record", text.removeprefix(f"{file}:").strip(), False))
     if count > len(skipped):
         findings.append(Finding(shards.where, "incomplete record", f"{count - len(skipped)} more such records", False))
     # How many classes there are only the run is told, where several numbers are a label.
-    unnamed = multilabel and good.build_index().labels.type == "int"
-    ranges = good.reader().ranges
-    files = [os.fsdecode(bytes(path)) for path in ranges.paths]
+    unnamed = source.needs_class_names
+    ranges = source.reader().ranges
+    paths = [os.fsdecode(bytes(path)) for path in ranges.paths]
+
+    def piece(i: int) -> Piece:
+        cuts = tuple(ranges.cuts.get(i, ()))
+        return Piece(paths[ranges.file[i]], int(ranges.offset[i]), int(ranges.length[i]), cuts)
+
     return Contents(
         where=shards.where,
         kind=kind,
-        names=SampleNames(good),
-        piece=lambda i: Piece(files[ranges.file[i]], int(ranges.offset[i]), int(ranges.length[i])),
-        classes=None if unnamed else good.classes,
-        targets=None if unnamed else single_labels(good),
+        names=SampleNames(source),
+        piece=piece,
+        classes=None if unnamed else source.classes,
+        targets=None if unnamed else single_labels(source),
         findings=findings,
     )
+
+
+def _source(
+    shards: Shards, image: str | None, label: str | None, label_offset: int, idx: Sequence[str], common: dict[str, Any]
+) -> RecordSource:
+    match shards.format:
+        case "recordio":
+            return RecordIO(shards.files, idx=tuple(idx) or None, **common)
+        case "lmdb":
+            if label not in (None, "none"):
+                raise ValueError(f'label of LMDB databases can only be "none", got {label!r}')
+            return LMDB(shards.files, labelled=label is None, **common)
+        case "webdataset":
+            source: TFRecord | WebDataset = WebDataset(shards.files, **common)
+        case "tfrecord":
+            source = TFRecord(shards.files, label_offset=label_offset, **common)
+    if image is not None:
+        source = dataclasses.replace(source, image=image)
+    if label is not None:
+        source = dataclasses.replace(source, label=None if label == "none" else label)
+    return source

@@ -53,6 +53,7 @@ class ShardTask:
         resize: shorter side at most, pixels.
         quality: of JPEGs to encode anew; see `fitted`.
         on_bad: "fail": write nothing if an image is bad; "skip": leave it out.
+        inputs: the state of the samples' files; goes into `ShardDone`.
     """
 
     path: str
@@ -61,6 +62,7 @@ class ShardTask:
     resize: int | None
     quality: int | None
     on_bad: OnBad
+    inputs: str
 
 
 @dataclass(frozen=True)
@@ -74,6 +76,7 @@ class ShardDone:
         sha256: of the file, hexadecimal; empty if it was not written.
         bad: images that were left out, or kept it from being written.
         suffixes: of the images in it, as a WebDataset names them.
+        inputs: the state of the files that it was made from.
     """
 
     name: str
@@ -82,6 +85,7 @@ class ShardDone:
     sha256: str
     bad: list[Finding]
     suffixes: list[str]
+    inputs: str
 
 
 class VerificationError(RuntimeError):
@@ -110,7 +114,7 @@ def write_shard(task: ShardTask) -> ShardDone:
         with open(partial, "w+b") as file:
             _write(file, task, bad, written, suffixes)
             if bad and task.on_bad == "fail":
-                return ShardDone(name, 0, 0, "", bad, [])
+                return ShardDone(name, 0, 0, "", bad, [], task.inputs)
             file.flush()
             os.fsync(file.fileno())
             size = file.tell()
@@ -122,7 +126,31 @@ def write_shard(task: ShardTask) -> ShardDone:
     finally:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(partial)
-    return ShardDone(name, len(written), size, digest, bad, sorted(suffixes))
+    return ShardDone(name, len(written), size, digest, bad, sorted(suffixes), task.inputs)
+
+
+def is_intact(shard: ShardDone, task: ShardTask) -> bool:
+    """Whether a shard of an earlier run is what `task` would make.
+
+    The files that it was made from are as they were, its own SHA-256 is, and each image that it left out is still bad.
+    """
+    if shard.inputs != task.inputs:
+        return False
+    try:
+        if os.stat(task.path).st_size != shard.bytes:
+            return False
+        with open(task.path, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != shard.sha256:
+                return False
+    except OSError:
+        return False
+    if not shard.bad:
+        return True
+    left_out = {finding.name for finding in shard.bad}
+    reader = PieceReader()
+    still = [_image(reader, sample, task) for sample in task.samples if sample.name in left_out]
+    reader.close()
+    return still == shard.bad
 
 
 def _write(file: BinaryIO, task: ShardTask, bad: list[Finding], written: list[_Written], suffixes: set[str]) -> None:

@@ -72,10 +72,12 @@ def test_validation_shards_take_the_class_map_of_the_training_shards(
         (["{}/train", "{}/out", "--to=tfrecord", "--quality=101"], "must be a whole number in 1..100"),
         (["{}/train", "{}/out", "--to=tfrecord", "--prefix=a/b"], "--prefix"),
         (["{}/train", "{}/train/out", "--to=tfrecord"], "must not lie inside of the source"),
+        (["{}/x.rec", "{}/out", "--to=tfrecord"], "must be a folder or a list of images, got recordio data"),
     ],
 )
 def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], args: list[str], complaint: str) -> None:
     write_tree(tmp_path / "train", good=1)
+    (tmp_path / "x.rec").touch()
     assert main(["convert", *(arg.format(tmp_path) for arg in args)]) == 2
     assert complaint in capsys.readouterr().err
     assert not (tmp_path / "out").exists()
@@ -134,3 +136,22 @@ def test_killed_in_the_middle_it_continues_to_the_same_bytes(tmp_path: Path) -> 
     assert {p.name: p.read_bytes() for p in out.iterdir()} == {
         p.name: p.read_bytes() for p in (tmp_path / "whole").iterdir()
     }
+
+
+def test_what_is_said_of_kept_shards(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    write_tree(tmp_path / "train")
+    args = ["convert", f"{tmp_path}/train", f"{tmp_path}/out", "--to=webdataset", "--shard-images=2", "--workers=1"]
+    assert main(args) == 0
+    assert capsys.readouterr().out.splitlines()[0].endswith(" s, every record read back")
+    assert main(args) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert "3 of them finished earlier" in line
+    assert line.endswith(" s, every kept shard compared with its checksum")
+    (tmp_path / "train/a/0.jpg").write_bytes(jpeg())
+    assert main(args) == 0
+    line = capsys.readouterr().out.splitlines()[0]
+    assert "2 of them finished earlier" in line
+    assert line.endswith(" s, every new record read back, every kept shard compared with its checksum")
+    (tmp_path / "train/a/0.jpg").write_bytes(b"")
+    assert main([*args, "--overwrite"]) == 1
+    assert "the same command without --overwrite continues" in capsys.readouterr().out

@@ -92,10 +92,49 @@ def test_labels_of_shards_are_read_as_told(
     assert report["findings"] == []
 
 
-def test_a_label_offset_of_a_folder_is_wrong_usage(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_tree(tmp_path)
-    assert main(["scan", str(tmp_path), "--label-offset", "1"]) == 2
-    assert "--label-offset means nothing for folders and lists" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("option", "kind"),
+    [("--label-offset=1", "folders and lists"), ("--image=png", "folders and lists"), ("--label=x", "recordio")],
+)
+def test_an_option_of_another_format_is_wrong_usage(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], option: str, kind: str
+) -> None:
+    write_tree(tmp_path / "data")
+    record_files.write_recordio(tmp_path / "recordio.rec", [record_files.recordio_record(record_files.jpeg(0), 0)])
+    where = tmp_path / ("data" if kind == "folders and lists" else "recordio.rec")
+    assert main(["scan", str(where), option]) == 2
+    assert f"{option.split('=')[0]} means nothing for {kind}" in capsys.readouterr().err
+
+
+def test_names_are_printed_as_they_are(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUAUG_INDEX_DIR", str(tmp_path / "index"))
+    entries = {b"a": record_files.datum(record_files.jpeg(0), 0), b"[b]": record_files.datum(b"<html>", 0)}
+    record_files.write_lmdb(tmp_path / "[db]", {**entries, b"b": record_files.datum(record_files.jpeg(0)[:99], 0)})
+    assert main(["scan", str(tmp_path / "[db]")]) == 1
+    out = capsys.readouterr().out
+    assert "[db]: LMDB databases" in out.replace("\n", "")
+    assert "data.mdb:[b]: is HTML" in out
+    assert "data.mdb:b: truncated" in out  # `:b:` is an emoji to rich
+
+
+def test_recordio_by_its_index_and_what_it_says_of_a_missing_one(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("GPUAUG_INDEX_DIR", str(tmp_path / "index"))
+    records = [record_files.recordio_record(data, 0) for data in (record_files.jpeg(0), b"<html>")]
+    rec = str(record_files.write_recordio(tmp_path / "x.rec", records))
+    (tmp_path / "x.idx").write_text(f"70\t0\n71\t{len(records[0])}\n")
+    bad = tmp_path / "bad.txt"
+    assert main(["scan", rec, "--idx", f"{tmp_path}/x.idx", "--exclude-list", str(bad)]) == 1
+    assert bad.read_text().splitlines()[-1] == "x.rec:71"
+    assert main(["scan", rec, "--exclude-list", str(bad)]) == 1
+    assert bad.read_text().splitlines()[-1] == "x.rec:1"
+    assert main(["scan", rec, "--exclude", str(bad)]) == 0
+    capsys.readouterr()
+    assert main(["scan", rec, "--idx", f"{tmp_path}/none.idx"]) == 2
+    assert "RecordIO.idx: no such file" in capsys.readouterr().err
 
 
 def names_trained_on(source: Source) -> list[str]:

@@ -201,7 +201,7 @@ def test_a_line_cut_off_the_journal_is_as_if_not_written(tmp_path: Path) -> None
     path = tmp_path / "journal"
     journal = Journal(path)
     journal.begin({"version": 1})
-    journal.add(shard_files.ShardDone("x.tar", 1, 2, "abc", [], ["jpg"]))
+    journal.add(shard_files.ShardDone("x.tar", 1, 2, "abc", [], ["jpg"], "def"))
     journal.close()
     whole = path.read_bytes()
     path.write_bytes(whole + b'{"name": "y.t')
@@ -224,7 +224,7 @@ def test_two_at_once_are_refused(tree: ImageFolder, tmp_path: Path) -> None:
 def test_another_conversion_is_not_mixed_in(tree: ImageFolder, tmp_path: Path) -> None:
     out = tmp_path / "out"
     run(tree, out, shard_images=2)
-    with pytest.raises(ValueError, match=r"another conversion \(shards, cuts differ\)"):
+    with pytest.raises(ValueError, match=r"another conversion \(with another --shard-images\)"):
         run(tree, out, shard_images=5)
     assert len(list(out.glob("*.tar"))) == 5
     done = run(tree, out, shard_images=5, overwrite=True)

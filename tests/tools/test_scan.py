@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from lightning_gpuaug.sources import FileList, ImageFolder
+from lightning_gpuaug.sources import FileList, ImageFolder, NumpyFolder
 from lightning_gpuaug.tools.contents import contents_of
 from lightning_gpuaug.tools.findings import Finding, write_exclude_list
 from lightning_gpuaug.tools.report import ScanReport, make_report
@@ -180,3 +180,78 @@ def test_names_that_a_text_cannot_hold_need_json(tmp_path: Path, name: str) -> N
         write_exclude_list(str(tmp_path / "bad.txt"), findings)
     write_exclude_list(str(tmp_path / "bad.json"), findings)
     assert json.loads((tmp_path / "bad.json").read_text()) == [name]
+
+
+def test_arrays_are_good_where_training_can_use_them(tmp_path: Path) -> None:
+    rows = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
+    arrays = {
+        "a/good.npy": rows, "a/other.npy": rows + 1, "a/sub/more.npy": rows[:3], "b/claimed.npy": rows,
+        "a/floats.npy": rows.astype(np.float32), "a/gray.npy": rows[..., 0], "b/rgba.npy": rows.reshape(5, 3, 4),
+        "b/fortran.npy": np.asfortranarray(rows), "b/none.npy": rows[:0],
+        "b/wide.npy": np.zeros((1, 65536, 3), np.uint8),
+    }  # fmt: skip
+    for folder in ("a/sub", "b", "c"):
+        (tmp_path / folder).mkdir(parents=True)
+    for name, array in arrays.items():
+        np.save(tmp_path / name, array)
+    good = (tmp_path / "a/good.npy").read_bytes()
+    (tmp_path / "b/version2.npy").write_bytes(b"\x93NUMPY\2\0" + good[8:10] + b"\0\0" + good[10:-1] + b"!")
+    bad = {
+        "a/cut.npy": good[:-1], "a/header.npy": good[:40], "a/empty.npy": b"", "b/jpeg.npy": jpeg(),
+        "b/syntax.npy": good.replace(b"(4, 5, 3)", b"(4, 5, 3 "), "b/negative.npy": good.replace(b"(4, ", b"(-4,"),
+    }  # fmt: skip
+    for name, data in bad.items():
+        (tmp_path / name).write_bytes(data)
+    (tmp_path / "a/gone.npy").symlink_to("nowhere")
+    (tmp_path / "a/notes.txt").write_text("x")
+    report = scanned(tmp_path)
+    kinds = {finding.name: finding.kind for finding in report.findings}
+    assert kinds == {
+        "a/gone.npy": "unreadable", "c/": "class without images",
+        "a/floats.npy": "undecodable type", "a/gray.npy": "undecodable type", "b/rgba.npy": "undecodable type",
+        "b/fortran.npy": "undecodable type", "b/none.npy": "undecodable type", "b/wide.npy": "oversized",
+        "a/cut.npy": "truncated", "a/header.npy": "not an image", "a/empty.npy": "empty", "b/jpeg.npy": "not an image",
+        "b/syntax.npy": "not an image", "b/negative.npy": "undecodable type",
+    }  # fmt: skip
+    assert report.kind == "folder of class folders of .npy files"
+    assert report.class_counts == {"a": 8, "b": 9, "c": 0}
+    assert report.sizes["height"] == {"min": 3, "p5": 3, "median": 4, "p95": 4, "max": 4}
+    assert report.sizes["width"]["max"] == 5
+    assert report.types == {"npy": 15, "jpeg": 1, "empty": 1}
+    assert report.unused == {"without an image extension": 1}
+    assert scanned(tmp_path, decode=True).findings == report.findings
+    assert {f.name for f in scanned(tmp_path, max_pixels=19).findings} - kinds.keys() == {
+        "a/good.npy", "a/other.npy", "b/claimed.npy", "b/version2.npy",
+    }  # fmt: skip
+    duplicates = {f.name: f.kind for f in scanned(tmp_path, duplicates=True).findings if "duplicate" in f.kind}
+    assert duplicates == dict.fromkeys(("a/good.npy", "b/claimed.npy"), "duplicate with another label")
+
+    # The same verdict as training's, and its exclusion list is taken.
+    (tmp_path / "a/gone.npy").unlink()
+    (tmp_path / "b/syntax.npy").unlink()
+    (tmp_path / "c").rmdir()
+    source = NumpyFolder(tmp_path)
+    reader = source.reader()
+    read = reader.begin(np.arange(len(source)), False).result()
+    reader.close()
+    assert {source.sample_name(i) for i in read.problems} == {f.name for f in scanned(tmp_path).findings}
+    write_exclude_list(str(tmp_path / "bad.txt"), scanned(tmp_path).findings)
+    left = NumpyFolder(tmp_path, exclude=str(tmp_path / "bad.txt"))
+    assert [left.sample_name(i) for i in range(len(left))] == [
+        "a/good.npy", "a/other.npy", "a/sub/more.npy", "b/claimed.npy", "b/version2.npy",
+    ]  # fmt: skip
+
+
+def test_arrays_beside_images_are_no_samples(tmp_path: Path) -> None:
+    write_tree(tmp_path, good=1)
+    np.save(tmp_path / "a/x.npy", np.zeros(3))
+    report = scanned(tmp_path)
+    assert (report.samples, report.findings, report.unused) == (2, [], {"without an image extension": 1})
+
+
+def test_a_file_of_no_format_is_told_what_could_be_one(tmp_path: Path) -> None:
+    (tmp_path / "x.zip").write_bytes(b"")
+    with pytest.raises(
+        ValueError, match=r"a list \(.txt, .csv, .tsv\) or a shard \(.tar, .tfrecord, .rec, .mdb\), got"
+    ):
+        contents_of(str(tmp_path / "x.zip"))

@@ -6,12 +6,23 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gpuaug.sources import ImageFolder, TFRecord, WebDataset
+from lightning_gpuaug.sources import LMDB, ImageFolder, RecordIO, TFRecord, WebDataset
 from lightning_gpuaug.tools.convert import ConvertOptions, convert
+from lightning_gpuaug.tools.pieces import PieceReader
 from lightning_gpuaug.tools.report import ScanReport, make_report
 from lightning_gpuaug.tools.scan import scan_images
 from lightning_gpuaug.tools.shard_contents import find_shards, shard_contents
-from tests.record_files import example, tar_member, write_tar, write_tfrecord
+from tests.record_files import (
+    MAGIC,
+    datum,
+    example,
+    recordio_record,
+    tar_member,
+    write_lmdb,
+    write_recordio,
+    write_tar,
+    write_tfrecord,
+)
 from tests.tools.broken import jpeg, write_tree
 
 
@@ -20,7 +31,7 @@ def index_dir(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.Monk
     monkeypatch.setenv("GPUAUG_INDEX_DIR", str(tmp_path_factory.mktemp("index")))
 
 
-def scanned(path: Path | str, *exclude: str, **options: str) -> ScanReport:
+def scanned(path: Path | str, *exclude: str, **options: object) -> ScanReport:
     shards = find_shards(str(path))
     assert shards is not None
     contents = shard_contents(shards, exclude, **options)  # type: ignore[arg-type]
@@ -115,3 +126,110 @@ def test_what_is_no_place_of_shards(tmp_path: Path) -> None:
         find_shards(str(tmp_path / "both"))
     with pytest.raises(FileNotFoundError, match="no file matches"):
         find_shards(str(tmp_path / "y-*.tar"))
+
+
+def test_names_are_those_over_all_shards_though_some_are_damaged(tmp_path: Path) -> None:
+    for folder in "ab":
+        (tmp_path / folder).mkdir()
+    half = jpeg(2)[:3000]
+    members = {"1.jpg": jpeg(1), "1.cls": b"0", "2.jpg": half, "2.cls": b"1", "3.jpg": jpeg(3)}
+    write_tar(tmp_path / "a/x.tar", members)
+    whole = write_tar(tmp_path / "b/x.tar", {"1.jpg": half[:-1], "1.cls": b"1", "2.jpg": jpeg(4), "2.cls": b"0"})
+    content = whole.read_bytes()
+    whole.write_bytes(content[:700])
+    pattern = f"{tmp_path}/{{a,b}}/*.tar"
+    report = scanned(pattern)
+    assert [(f.name, f.kind) for f in report.findings] == [
+        ("b/x.tar", "damaged shard"),
+        ("a/x.tar", "incomplete record"),
+        ("a/x.tar:2", "truncated"),
+    ]
+    assert [f.kind for f in scanned(pattern, "a/x.tar:2").findings] == ["damaged shard", "incomplete record"]
+    whole.write_bytes(content)
+    source = WebDataset(pattern, missing="skip", exclude=["a/x.tar:2"])
+    assert [source.sample_name(i) for i in range(len(source))] == ["a/x.tar:1", "b/x.tar:1", "b/x.tar:2"]
+    assert [f.name for f in scanned(pattern, "a/x.tar:2").findings] == ["a/x.tar", "b/x.tar:1"]
+
+
+def test_recordio_with_parts_and_names_by_its_index(tmp_path: Path) -> None:
+    good = [jpeg(i) for i in range(2)]
+    in_parts = _with_magic(jpeg(5))
+    records = [recordio_record(image, i) for i, image in enumerate([*good, jpeg(2)[:3000], in_parts, good[0]])]
+    write_recordio(tmp_path / "x.rec", records)
+    offsets = [sum(map(len, records[:i])) for i in range(len(records))]
+    (tmp_path / "x.idx").write_text("".join(f"k{i}\t{offset}\n" for i, offset in reversed([*enumerate(offsets)])))
+    for where in (tmp_path / "x.rec", tmp_path):
+        report = scanned(where)
+        assert report.kind == "RecordIO files"
+        assert [(f.name, f.kind) for f in report.findings] == [
+            ("x.rec:2", "truncated"),
+            ("x.rec:0", "duplicate with another label"),
+            ("x.rec:4", "duplicate with another label"),
+        ]
+        shards = find_shards(str(where))
+        assert shards is not None
+        piece, reader = shard_contents(shards).piece(3), PieceReader()
+        assert len(piece.cuts) > 0
+        assert reader.read(piece) == in_parts
+        assert reader.size(piece) == len(in_parts)
+        reader.close()
+        assert report.class_counts == {str(i): 1 for i in range(5)}
+    assert RecordIO(str(tmp_path / "x.rec"), exclude=["x.rec:2"]).targets.tolist() == [0, 1, 3, 4]
+    by_key = scanned(tmp_path / "x.rec", idx=[str(tmp_path / "x.idx")])
+    assert [f.name for f in by_key.findings] == ["x.rec:k2", "x.rec:k4", "x.rec:k0"]
+    source = RecordIO(str(tmp_path / "x.rec"), idx=str(tmp_path / "x.idx"), exclude=["x.rec:k2"])
+    assert source.targets.tolist() == [4, 3, 1, 0]
+    (tmp_path / "y.rec").write_bytes(records[0][:-9])
+    assert [(f.name, f.kind) for f in scanned(tmp_path).findings if "duplicate" not in f.kind] == [
+        ("y.rec", "damaged shard"),
+        ("x.rec:2", "truncated"),
+    ]
+
+
+def _with_magic(image: bytes) -> bytes:
+    """The image with a comment that holds what a RecordIO file is cut at, at whichever multiple of four it comes."""
+    comment = b"".join(MAGIC + bytes(1) for _ in range(4))
+    return image[:2] + b"\xff\xfe" + (len(comment) + 2).to_bytes(2, "big") + comment + image[2:]
+
+
+def test_lmdb_by_its_folder_its_file_and_a_pattern(tmp_path: Path) -> None:
+    raw = datum(bytes(12), 0, encoded=False, shape=(3, 2, 2))
+    for name, first in (("one_lmdb", 0), ("two_lmdb", 3)):
+        entries = {f"{i:02d}".encode(): datum(jpeg(i), i % 2) for i in range(first, first + 3)}
+        entries[b"99"] = datum(jpeg(9)[:3000], 1)
+        write_lmdb(tmp_path / name, {**entries, b"98": raw})
+    for where in (tmp_path / "one_lmdb", tmp_path / "one_lmdb/data.mdb"):
+        report = scanned(where)
+        assert report.kind == "LMDB databases"
+        assert [(f.name, f.kind) for f in report.findings] == [
+            ("data.mdb", "incomplete record"),
+            ("data.mdb:99", "truncated"),
+        ]
+        assert "raw pixels" in report.findings[0].reason
+        assert report.class_counts == {"0": 2, "1": 2}
+    pattern = f"{tmp_path}/{{one,two}}_lmdb"
+    data = tmp_path / "one_lmdb/data.mdb"
+    content = data.read_bytes()
+    data.write_bytes(content[:9000])
+    assert [(f.name, f.kind) for f in scanned(pattern).findings] == [
+        ("one_lmdb/data.mdb", "damaged shard"),
+        ("two_lmdb/data.mdb", "incomplete record"),
+        ("two_lmdb/data.mdb:99", "truncated"),
+    ]
+    data.write_bytes(content)
+    names = [f.name for f in scanned(pattern).findings if f.exclude]
+    assert names == ["one_lmdb/data.mdb:99", "two_lmdb/data.mdb:99"]
+    assert LMDB(pattern, missing="skip", exclude=names).targets.tolist() == [0, 1, 0, 1, 0, 1]
+
+
+def test_labels_that_look_like_numbers_are_what_the_run_says(tmp_path: Path) -> None:
+    tar = write_tar(tmp_path / "a.tar", {"1.jpg": jpeg(1), "1.cls": b"2.0", "2.jpg": jpeg(2), "2.cls": b"10"})
+    shards = find_shards(str(tar))
+    assert shards is not None
+    with pytest.raises(ValueError, match=r"a\.tar:1: all labels must be class numbers, or all class names"):
+        shard_contents(shards)
+    assert shard_contents(shards, labels="name").classes == ("10", "2.0")
+    several = write_tar(tmp_path / "b.tar", {"1.jpg": jpeg(1), "1.cls": b"0 3"})
+    shards = find_shards(str(several))
+    assert shards is not None
+    assert shard_contents(shards, multilabel=True).targets is None
