@@ -318,12 +318,15 @@ class ImageDataModule(pl.LightningDataModule):
             raise ValueError(
                 f"train_recipe.mix pairs the images of a batch: batch_size must be even, got {self.batch_size}"
             )
-        for stage in stages:
-            source = self._source(stage)
-            source.check()
-            self._plan(stage)
-            if not getattr(source, "cached", False):
-                require_dali()
+        with warnings.catch_warnings():
+            if place.rank:  # the first rank looks at the same data and says it once
+                warnings.simplefilter("ignore", UserWarning)
+            for stage in stages:
+                source = self._source(stage)
+                source.check()
+                self._plan(stage)
+                if not getattr(source, "cached", False):
+                    require_dali()
 
     def _require_place(self, stage: Stage | None = None) -> _Place:
         """Where a stage runs; where the last one was set up if None."""

@@ -65,6 +65,18 @@ def test_a_module_without_data_says_so() -> None:
             use(ImageDataModule())
 
 
+def test_what_is_left_unused_is_said_by_the_first_rank(tmp_path: Path) -> None:
+    write_images(tmp_path / "a", 4)
+    (tmp_path / "a" / ".hidden.jpg").touch()
+
+    def setup(rank: int) -> None:
+        ImageDataModule(train=tmp_path, image_size=8, batch_size=2).setup_for("cpu", rank, 2)
+
+    setup(1)  # a warning would be an error
+    with pytest.warns(UserWarning, match="1 hidden"):
+        setup(0)
+
+
 @pytest.mark.parametrize(
     ("call", "given", "message"),
     [

@@ -32,8 +32,8 @@ class Synthetic(Source):
 
     - mode "jpeg": `length` distinct JPEG files, the same for the same fields, written when the paths are first asked
       for. A class is a stripe pattern (direction, width, colour) under noise, so a model can learn them.
-    - mode "cached": no files; the loader hands over one random batch on the device again and again. What training
-      then reaches is the most that any input pipeline could allow.
+    - mode "cached": no files; the loader hands over one random batch on the device again and again, the same memory:
+      an op in place changes all of them. What training then reaches is the most that any input pipeline could allow.
 
     Sample `i` has label `i % num_classes`; the classes are `class0`, `class1`, …
 
