@@ -18,6 +18,7 @@ from lightning_gpuaug.classifier.ema import AverageUpdater, make_average
 from lightning_gpuaug.classifier.metrics import EvaluationMetrics, Task
 from lightning_gpuaug.classifier.names import require_known_model, require_known_optimizer, require_plain
 from lightning_gpuaug.classifier.schedule import Schedule, ScheduleName, run_length
+from lightning_gpuaug.classifier.step_log import StepLog
 
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 """Modes of `torch.compile`."""
@@ -152,6 +153,7 @@ class Classifier(pl.LightningModule):
         self.ema_network: nn.Module | None = make_average(self.network) if ema_decay is not None else None
         self.val_metrics = EvaluationMetrics(task, num_classes)
         self.test_metrics = EvaluationMetrics(task, num_classes)
+        self._step_log = StepLog()
         self._ema: AverageUpdater | None = None
         self._compiled = False
         self._planned_steps = 0
@@ -231,9 +233,10 @@ class Classifier(pl.LightningModule):
             )
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
-        """Step, then average. Here and not in a batch hook: it runs once per optimizer step, before any checkpoint."""
+        """Step, average, log: here, and not in a batch hook, for it runs once a step and before any checkpoint."""
         super().optimizer_step(*args, **kwargs)
         self._update_average()
+        self._step_log.write(self.trainer)
 
     def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
         """The batch's mean loss, a float32 scalar."""
@@ -241,10 +244,9 @@ class Classifier(pl.LightningModule):
         self._check_batch(images, targets)
         loss = self._training_loss(self.network(images), targets)
         # Not in the progress bar: the bar reads its values after every batch, and reading makes the host wait for
-        # the GPU. For the same reason the rate is logged as a tensor that stays on the CPU.
-        self.log("train/loss", loss, batch_size=images.shape[0])
-        lr = self.trainer.optimizers[0].param_groups[0]["lr"]
-        self.log("lr", torch.tensor(lr, dtype=torch.float64), batch_size=images.shape[0])
+        # the GPU. For the same reason the rate is a tensor on the CPU.
+        lr = torch.tensor(self.trainer.optimizers[0].param_groups[0]["lr"], dtype=torch.float64)
+        self._step_log.note(self.trainer, {"train/loss": loss.detach(), "lr": lr})
         return loss
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
