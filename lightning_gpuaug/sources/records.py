@@ -21,9 +21,11 @@ from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exc
 from lightning_gpuaug.sources.index import DataFile, Indexer, ShardIndex, cache_folder, indexed
 from lightning_gpuaug.sources.labels import LabelColumn, LabelRule, merge, translated
 from lightning_gpuaug.sources.objects import local_copies
-from lightning_gpuaug.sources.shards import expand, shard_names, validated_paths
+from lightning_gpuaug.sources.shards import expand, refuse_folders, shard_names, validated_paths
 
 Missing = Literal["raise", "skip"]
+#: What the files of a format are usually called.
+_USUAL_NAMES = {"TFRecord": "*.tfrecord", "WebDataset": "*.tar", "RecordIO": "*.rec"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,9 +221,11 @@ class RecordSource(Source):
         return ()
 
     def _indexed(self, done: Callable[[int], None] | None = None) -> list[ShardIndex]:
-        options = (type(self).__name__, self.missing, *self._index_options())
+        owner, usual = type(self).__name__, _USUAL_NAMES.get(type(self).__name__, "*")
+        refuse_folders(self._files, f"{owner}.{self._patterns_field}", usual)
         beside = local_copies(self._beside(), cache_folder(self._index_dir)) or [""] * len(self._files)
         files = [DataFile(*each) for each in zip(self._files, self._local, beside, strict=True)]
+        options = (owner, self.missing, *self._index_options())
         return indexed(files, self._indexer(), options, self._index_dir, done)
 
     @cached_property
