@@ -4,37 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
-import itertools
-import multiprocessing
 import os
 from collections.abc import Callable, Mapping, Sequence
-from concurrent.futures import Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuaug.sources.base import Feed, Source, Targets, map_classes, read_only, validated_classes
-from lightning_gpuaug.sources.encoded import (
-    Background,
-    Encoded,
-    Indices,
-    WantedRows,
-    file_states,
-    fixed_paths,
-    new_buffer,
-    read_at,
-    read_problems,
-)
+from lightning_gpuaug.sources.encoded import Indices
+from lightning_gpuaug.sources.examplereader import ExampleReader
+from lightning_gpuaug.sources.exampletargets import as_array, as_targets, is_whole, kind_of, without_targets
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
-from lightning_gpuaug.sources.fetching import ABSENT, UNKNOWN, Fetched, Fetcher, MapDataset, fetch_here, start_worker
+from lightning_gpuaug.sources.fetching import UNKNOWN, Fetcher, MapDataset
 from lightning_gpuaug.sources.label_rule import translated
 from lightning_gpuaug.sources.orders import ExampleOrder, Order
-
-if TYPE_CHECKING:
-    import torch
 
 
 @dataclass(frozen=True, eq=False)
@@ -44,7 +30,8 @@ class Examples(Source):
     Only fetching is Python's: the dataset must not decode (for Hugging Face's,
     `dataset.cast_column("image", datasets.Image(decode=False))`). Samples are `(image, target)` pairs or mappings
     with an "image" and a "label"; an image is bytes, a uint8 vector, a path, or a mapping of "bytes" and "path".
-    A target is a whole number, a number, or a vector or tensor of either, the same kind in every sample.
+    A target is a whole number (a class, from 0), a number, or a vector or tensor of either, the same kind in every
+    sample. -1 is the target of samples that have none; either all have it, or none of them.
 
     Batches are fetched by several workers, put together in the planned order, and read ahead. The dataset has to allow
     calls from several threads; or, with `processes`, is pickled and copied to each of them. What a sample is must not
@@ -157,14 +144,16 @@ class Examples(Source):
         return other
 
     def check(self) -> None:
-        """Fetch the first sample: raise what is wrong with its image's form or its target's."""
+        """Fetch the first sample: raise what is wrong with its image's form or its target."""
         if len(self) == 0:
             raise ValueError(
                 f"Examples.dataset has no samples{' that are not excluded' if self._kept is not None else ''}"
             )
         if self._known is not None and len(self._known) != len(self):
             raise ValueError(f"Examples.known_targets must be one a sample, got {len(self._known)} for {len(self)}")
-        _ = self._first_kind
+        _, target, _ = self._fetcher(self._index(0))
+        if self._known is None and target is not UNKNOWN:
+            self._finished([target], np.zeros(1, dtype=np.int64))
 
     @property
     def feed(self) -> Feed:
@@ -188,11 +177,24 @@ class Examples(Source):
     def _fetcher(self) -> Fetcher:
         return Fetcher(self.dataset, self.image, self.label, self.known_targets is None)
 
-    @cached_property
-    def _first_kind(self) -> str | None:
-        """Kind of the first sample's target, which all have; None if that one cannot be read."""
-        _, target, _ = self._fetcher(0 if self._kept is None else int(self._kept[0]))
-        return None if target is UNKNOWN else _kind(target)
+    def _index(self, row: int) -> int:
+        """Index in the dataset of a sample."""
+        return row if self._kept is None else int(self._kept[row])
+
+    def _first_kind(self, row: int, target: npt.NDArray[Any]) -> str:
+        """Kind of the target of the first sample that can be fetched, which all have, so that no batch has its own.
+
+        It is looked for once, and no further than to `row`: a sample that has been fetched and has `target`.
+        """
+        found: str | None = vars(self).get("_found_kind")
+        if found is None:
+            for first in range(row):
+                _, value, _ = self._fetcher(self._index(first))
+                if value is not UNKNOWN:
+                    target = as_array(value, self.location, first)
+                    break
+            found = vars(self)["_found_kind"] = kind_of(target)
+        return found
 
     @cached_property
     def _own_classes(self) -> tuple[str, ...] | None:
@@ -216,13 +218,13 @@ class Examples(Source):
     def _known(self) -> Targets | None:
         if self.known_targets is None:
             return None
-        values = _as_targets(np.asarray(self.known_targets), "Examples.known_targets")
+        values = as_targets(self.known_targets, "Examples.known_targets")
         if len(values) != len(self.dataset):
             rule = f"one for each of the {len(self.dataset)} samples"
             raise ValueError(f"Examples.known_targets must be {rule}, got {len(values)}")
         values = values if self._kept is None else values[self._kept]
         self._check_range(values, lambda row: self.location(row))
-        if self.training_classes is not None:
+        if self.training_classes is not None and not without_targets(values):
             values = translated(self._own_classes, values, self.training_classes, "Examples")
         return read_only(values.copy())
 
@@ -234,16 +236,19 @@ class Examples(Source):
         return map_classes(self._own_classes, self.training_classes, "Examples")
 
     def _check_range(self, values: Targets, name: Callable[[int], str]) -> None:
-        """Refuse class numbers that are no positions in the class list."""
+        """Refuse class numbers that are negative, or no positions in the class list."""
         classes = self._own_classes if self._own_classes is not None else self.training_classes
-        if classes is None:
-            return
-        if values.ndim == 2 and values.shape[1] != len(classes):
+        if values.ndim == 2 and classes is not None and values.shape[1] != len(classes):
             raise ValueError(f"{name(0)}: a target must have {len(classes)} values, one a class, got {values.shape[1]}")
-        wrong = ((values < -1) | (values >= len(classes))) if values.ndim == 1 and values.dtype == np.int64 else None
-        if wrong is not None and wrong.any():
+        if values.ndim != 1 or values.dtype != np.int64 or without_targets(values):
+            return
+        wrong = values < 0
+        if classes is not None:
+            wrong |= values >= len(classes)
+        if wrong.any():
             row = int(np.argmax(wrong))
-            raise ValueError(f"{name(row)}: target must be in 0..{len(classes) - 1}, got {values[row]}")
+            rule = "a class from 0" if classes is None else f"in 0..{len(classes) - 1}"
+            raise ValueError(f"{name(row)}: target must be {rule}, got {values[row]}")
 
     def _finished(self, values: list[Any], rows: Indices) -> Targets:
         """Targets of a batch, under the training classes."""
@@ -251,16 +256,19 @@ class Examples(Source):
         def name(row: int) -> str:
             return self.location(int(rows[row]))
 
-        # Checked against the dataset's first sample, not the batch's, so that no batch has a type of its own.
-        known = [row for row, value in enumerate(values) if value is not UNKNOWN]
-        kind = self._first_kind if self._first_kind is not None else _kind(values[known[0]]) if known else None
-        for row in known:
-            if (own := _kind(values[row])) != kind:
-                raise ValueError(f"{name(row)}: targets must be of one kind, got {own}, the first being {kind}")
-        good = values[known[0]] if known else ABSENT
-        filled = [good if value is UNKNOWN else value for value in values]  # bad images: their rows do not stay
-        numbers = [-1 if value is ABSENT else value for value in filled]
-        targets = _as_targets(np.stack([np.asarray(value) for value in numbers]), name(known[0] if known else 0))
+        arrays = {row: as_array(value, name, row) for row, value in enumerate(values) if value is not UNKNOWN}
+        if arrays:
+            earliest = min(arrays, key=lambda row: int(rows[row]))
+            kind = self._first_kind(int(rows[earliest]), arrays[earliest])
+            for row, array in arrays.items():
+                if (own := kind_of(array)) != kind:
+                    raise ValueError(f"{name(row)}: targets must be of one kind, got {own}, the first being {kind}")
+        good = next(iter(arrays.values()), np.array(-1))
+        filled = [arrays.get(row, good) for row in range(len(values))]  # bad images: their rows do not stay
+        if is_whole(good):
+            targets: Targets = np.array([int(array) for array in filled], dtype=np.int64)
+        else:
+            targets = np.stack(filled).astype(np.float32)
         self._check_range(targets, name)
         if self._translation is None:
             return targets
@@ -285,107 +293,3 @@ class Examples(Source):
         A Hugging Face dataset's own fingerprint counts too. Samples are not fetched for it.
         """
         return self._fingerprint
-
-
-def _kind(target: Any) -> str:
-    """What a target is, in words."""
-    if target is ABSENT:
-        return "none"
-    values = np.asarray(target)
-    if values.dtype.kind not in "biuf":
-        return f"{type(target).__name__}"
-    if values.ndim:
-        return f"numbers of shape {values.shape}"
-    return "a whole number" if values.dtype.kind in "biu" else "a floating-point number"
-
-
-def _as_targets(values: npt.NDArray[Any], name: str) -> Targets:
-    """int64 for whole numbers of any kind, float32 for other numbers and for vectors."""
-    if values.dtype.kind not in "biuf":
-        raise ValueError(f"{name}: a target must be a number or a vector of numbers, got {values.dtype}")
-    if values.ndim == 1 and values.dtype.kind in "biu":
-        return values.astype(np.int64)
-    return values.astype(np.float32)
-
-
-class ExampleReader:
-    """Fetches batches: in several workers, put together in order.
-
-    Args:
-        source: what to fetch.
-    """
-
-    def __init__(self, source: Examples) -> None:
-        self._source = source
-        self._background = Background()
-        self._workers: Executor | None = None
-
-    def begin(self, indices: Indices, pinned: bool, wanted: WantedRows | None = None) -> Future[Encoded]:
-        """Begin to fetch the images of samples."""
-        source = self._source
-        chosen = indices if source._kept is None else source._kept[indices]
-        if self._workers is None:
-            self._workers = self._started()
-        # About two portions a worker: small enough to be spread evenly, large enough to be worth a message.
-        portion = max(1, -(-len(chosen) // (2 * source.workers)))
-        fetch = fetch_here if source.processes else self._fetch
-        parts = [
-            self._workers.submit(fetch, chosen[at : at + portion].tolist()) for at in range(0, len(chosen), portion)
-        ]
-        return self._background.submit(pinned, self._gather, indices, parts, pinned)
-
-    def close(self) -> None:
-        """Stop the workers."""
-        if self._workers is not None:
-            self._workers.shutdown(cancel_futures=True)
-            self._workers = None
-        self._background.close()
-
-    def _started(self) -> Executor:
-        if not self._source.processes:
-            return ThreadPoolExecutor(self._source.workers, thread_name_prefix="gpuaug-fetch")
-        # Not forked: this process has threads, and may have CUDA.
-        return ProcessPoolExecutor(
-            self._source.workers, multiprocessing.get_context("spawn"), start_worker, (self._source._fetcher,)
-        )
-
-    def _fetch(self, indices: list[int]) -> list[Fetched]:
-        return [self._source._fetcher(index) for index in indices]
-
-    def _gather(self, indices: Indices, parts: list[Future[list[Fetched]]], pinned: bool) -> Encoded:
-        items = list(itertools.chain.from_iterable(part.result() for part in parts))
-        data, start, length, problems = _side_by_side([content for content, _, _ in items], pinned)
-        problems = {
-            row: problem or problems[row] for row, (_, _, problem) in enumerate(items) if problem or row in problems
-        }
-        targets = None
-        if self._source._known is None:
-            targets = self._source._finished([target for _, target, _ in items], indices)
-        return Encoded(data, start, length, problems, targets=targets)
-
-
-def _side_by_side(
-    contents: list[bytes | str], pinned: bool
-) -> tuple[torch.Tensor, npt.NDArray[np.int64], npt.NDArray[np.int64], dict[int, str]]:
-    """Images end to end, those that are paths being read: their bytes, where each begins, its length, and problems."""
-    named = {row: content for row, content in enumerate(contents) if isinstance(content, str)}
-    given = [b"" if isinstance(content, str) else content for content in contents]
-    length = np.array([len(content) for content in given], dtype=np.int64)
-    if not named:
-        data = new_buffer(int(length.sum()), pinned)
-        data.numpy()[:] = np.frombuffer(b"".join(given), dtype=np.uint8)
-        return data, np.cumsum(length) - length, length, {}
-    rows, paths = np.array(list(named)), fixed_paths(list(named.values()))
-    sizes = file_states(paths)[:, 0]
-    length[rows] = np.maximum(sizes, 0)
-    start = np.cumsum(length) - length
-    data = new_buffer(int(length.sum()), pinned)
-    got = read_at(data, start[rows], paths, np.arange(len(rows)), np.zeros_like(rows), length[rows])
-    failed = read_problems(np.where(sizes < 0, sizes, got), length[rows])
-    problems = {row: f"{failed[k]}: {path}" for k, (row, path) in enumerate(named.items()) if k in failed}
-    length[list(problems)] = 0
-    flat = data.numpy()
-    for at, content in zip(start.tolist(), given, strict=True):
-        if content:
-            flat[at : at + len(content)] = np.frombuffer(content, dtype=np.uint8)
-    return data, start, length, problems

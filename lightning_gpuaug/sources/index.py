@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import glob
 import hashlib
 import json
 import logging
 import mmap
 import os
 import tempfile
+import time
 import zipfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -29,6 +31,8 @@ _log = logging.getLogger(__name__)
 _VERSION = 2
 #: Files indexed at the same time: reading waits for the disk, and checksums are computed outside of the GIL.
 THREADS = 8
+_NAME = 80  # bytes of a data file's name that the name of its index begins with: with all that follows, far below 255
+_LEFT_OVER = 600.0  # seconds after its last change when an unfinished index has nobody who writes it
 
 
 def _no_cuts() -> npt.NDArray[np.int64]:
@@ -139,18 +143,41 @@ def _cached_or_built(file: DataFile, indexer: Indexer, options: Sequence[str], f
     state = state_of(path)
     stamp = _stamp(path, other, options)
     name = hashlib.blake2b(json.dumps([os.path.abspath(path), other, *options]).encode(), digest_size=10).hexdigest()
-    cache = os.path.join(folder, f"{os.path.basename(path)[:80]}-{name}.npz")
+    cache = os.path.join(folder, f"{_cut(os.path.basename(path))}-{name}.npz")
     if (found := _load(cache, stamp)) is not None:
         return dataclasses.replace(found, state=state)
-    with locked(cache, f"the index of {file.name}"):  # should several build it, the result is the same
+    with locked(cache, f"the index of {file.name}") as alone:  # should several build it, the result is the same
         if (found := _load(cache, stamp)) is not None:
             return dataclasses.replace(found, state=state)
         _log.info("indexing %s", file.name)
         index = _build(file, indexer)
         if _stamp(path, other, options) != stamp:
             raise ValueError(f"{file.name}: was changed while it was being indexed; try again when it is complete")
+        _remove_left_over(cache, alone)
         _store(index, cache, stamp)
         return dataclasses.replace(index, state=state)
+
+
+def _cut(name: str) -> str:
+    """As many characters of a file's name as `_NAME` bytes hold."""
+    kept = os.fsencode(name)
+    if len(kept) > _NAME:
+        end = _NAME
+        while end and kept[end] & 0xC0 == 0x80:  # inside a character
+            end -= 1
+        kept = kept[:end]
+    return os.fsdecode(kept)
+
+
+def _remove_left_over(cache: str, alone: bool) -> None:
+    """Remove what killed processes have begun to write of an index: all if nobody else can be writing it, else by age.
+
+    Should a lock not have kept another process out, that one does without (see `_store`).
+    """
+    for unfinished in glob.glob(f"{glob.escape(cache)}*.tmp"):
+        with contextlib.suppress(OSError):
+            if alone or time.time() - os.stat(unfinished).st_mtime > _LEFT_OVER:
+                os.unlink(unfinished)
 
 
 def _build(file: DataFile, indexer: Indexer) -> ShardIndex:
@@ -190,7 +217,8 @@ def _store(index: ShardIndex, cache: str, stamp: str) -> None:
             np.savez(file, **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())
-        os.replace(unfinished, cache)
+        with contextlib.suppress(FileNotFoundError):  # removed by another process, which stores the same
+            os.replace(unfinished, cache)
     except BaseException:
         with contextlib.suppress(OSError):
             os.unlink(unfinished)

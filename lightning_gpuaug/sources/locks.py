@@ -10,10 +10,11 @@ from contextlib import contextmanager
 
 
 @contextmanager
-def locked(file: str, subject: str) -> Iterator[None]:
+def locked(file: str, subject: str) -> Iterator[bool]:
     """While no other process is inside for the same `file`, whose folder is made.
 
-    On a file system without locks several may be inside; what they make has to allow that.
+    On a file system without locks several may be inside; what they make has to allow that. Gives whether there is a
+    lock.
 
     Raises:
         OSError: nothing can be written there; says so of `subject`.
@@ -25,6 +26,8 @@ def locked(file: str, subject: str) -> Iterator[None]:
     except OSError as error:
         raise OSError(f"{subject} cannot be kept in {folder}: {error}; give another index_dir") from None
     with lock:
+        alone = False
         with contextlib.suppress(OSError):
             fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
+            alone = True
+        yield alone

@@ -16,7 +16,7 @@ from lightning_gpuaug.sources.index import DataFile, Indexer, ShardIndex, Skips
 from lightning_gpuaug.sources.labels import Label, LabelColumn
 from lightning_gpuaug.sources.names import NameList
 from lightning_gpuaug.sources.records import RecordSource
-from lightning_gpuaug.sources.shards import expand, validated_paths
+from lightning_gpuaug.sources.shards import expand, refuse_folders, validated_paths
 
 _MAGIC = struct.pack("<I", 0xCED7230A)
 _HEADER = struct.Struct("<IfQQ")  # IRHeader: number of labels (0: the one that follows), label, id, id2
@@ -41,6 +41,7 @@ class RecordIO(RecordSource):
     idx: Sequence[str] | str | os.PathLike[str] | None = None
 
     _patterns_field: ClassVar[str] = "rec"
+    _usual_names: ClassVar[str] = "*.rec"
 
     def __post_init__(self) -> None:
         """Validate the fields; nothing is read."""
@@ -53,6 +54,7 @@ class RecordIO(RecordSource):
         if self.idx is None:
             return ()
         files = expand(validated_paths(self.idx, "RecordIO.idx"), "RecordIO.idx")
+        refuse_folders(files, "RecordIO.idx", "*.idx")
         if len(files) != len(self._files):
             raise ValueError(
                 f"RecordIO.idx must name one file for each of rec, got {len(files)} for {len(self._files)}"
@@ -145,16 +147,31 @@ def _read_idx(path: str, idx_file: DataFile, begins: list[int]) -> list[tuple[st
     idx = idx_file.name
     numbers = {begin: number for number, begin in enumerate(begins)}
     named: list[tuple[str, int]] = []
-    with open(idx_file.path, encoding="utf-8") as file:
-        for line, text in enumerate(file, start=1):
-            if not text.strip():
+    lines: dict[str, int] = {}  # of the keys
+    with open(idx_file.path, "rb") as file:
+        if file.read(len(_MAGIC)) == _MAGIC:
+            raise ValueError(f"{idx}: must be lines of a key, a tab and a byte, is a RecordIO file itself")
+        file.seek(0)
+        for line, raw in enumerate(file, start=1):
+            if not raw.strip():
                 continue
-            key, tab, offset = text.rstrip("\r\n").partition("\t")
-            if not tab or not offset.isdecimal() or "\0" in key:
-                raise ValueError(f"{idx}:{line}: must be a key, a tab and a byte, got {text.strip()!r}")
-            if int(offset) not in numbers:
+            key, offset = _key_and_byte(raw, f"{idx}:{line}")
+            if offset not in numbers:
                 raise ValueError(f"{idx}:{line}: {path} has no record at byte {offset}: they do not belong together")
-            named.append((key, numbers[int(offset)]))
+            if (before := lines.setdefault(key, line)) != line:
+                raise ValueError(f"{idx}:{line}: keys must be distinct, got {key!r} in line {before} too")
+            named.append((key, numbers[offset]))
     if len({number for _, number in named}) != len(begins) or len(named) != len(begins):
         raise ValueError(f"{idx}: lists {len(named)} records, {path} has {len(begins)}: they do not belong together")
     return named
+
+
+def _key_and_byte(line: bytes, where: str) -> tuple[str, int]:
+    """What a line of an index says."""
+    try:
+        key, tab, offset = line.decode("utf-8").rstrip("\r\n").partition("\t")
+    except UnicodeDecodeError:
+        raise ValueError(f"{where}: must be text in UTF-8: a key, a tab and a byte, got {line[:20]!r}") from None
+    if not tab or not (offset.isascii() and offset.isdecimal() and len(offset) <= 20) or "\0" in key:
+        raise ValueError(f"{where}: must be a key, a tab and a byte, got {line.decode().strip()[:80]!r}")
+    return key, int(offset)

@@ -23,7 +23,7 @@ from lightning_gpuaug.sources.index import DataFile, Indexer, ShardIndex, cache_
 from lightning_gpuaug.sources.label_rule import LabelMeaning, LabelRule, translated
 from lightning_gpuaug.sources.labels import LabelColumn, merge
 from lightning_gpuaug.sources.objects import local_copies
-from lightning_gpuaug.sources.shards import expand, shard_names, validated_paths
+from lightning_gpuaug.sources.shards import expand, refuse_folders, shard_names, validated_paths
 
 Missing = Literal["raise", "skip"]
 _FILES_AT_ONCE = 4
@@ -55,6 +55,8 @@ class RecordSource(Source):
 
     #: Name of the field that says which files.
     _patterns_field: ClassVar[str]
+    #: What the files are usually called, in messages.
+    _usual_names: ClassVar[str] = "*"
     #: Whether the files may be objects in S3.
     _in_s3: ClassVar[bool] = True
 
@@ -262,6 +264,7 @@ class RecordSource(Source):
         return ()
 
     def _indexed(self, done: Callable[[int], None] | None = None) -> list[ShardIndex]:
+        refuse_folders(self._files, f"{type(self).__name__}.{self._patterns_field}", self._usual_names)
         beside = local_copies(self._beside(), cache_folder(self._index_dir)) or [""] * len(self._files)
         files = [DataFile(*each) for each in zip(self._files, self._local, beside, strict=True)]
         return indexed(files, self._indexer(), self._index_key, self._index_dir, done)

@@ -14,7 +14,6 @@ from lightning_gpuaug.sources.remote import is_remote, refuse_remote, unread_add
 #: A path, a pattern (`*`, `?`, `[…]`, `{a,b}`, `{00..12}`), or a sequence of them.
 Paths = Sequence[str] | str | os.PathLike[str]
 
-_BRACES = re.compile(r"\{([^{}]*)\}")
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "Zstandard"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz"))
 
@@ -87,6 +86,14 @@ def expand(value: str | tuple[str, ...], owner: str) -> tuple[str, ...]:
     return tuple(files)
 
 
+def refuse_folders(files: Sequence[str], owner: str, usual: str) -> None:
+    """Raise ValueError if one of `files` is a folder, telling to give a pattern such as `usual`, of what is in it."""
+    for path in files:
+        if os.path.isdir(path):
+            pattern = os.path.join(path, usual)
+            raise ValueError(f"{owner} must name files, {path} is a folder; give a pattern such as {pattern}")
+
+
 def shard_names(files: Sequence[str]) -> tuple[str, ...]:
     """Names of `files` that do not depend on where they are mounted: below the folder that all share."""
     places = [f"/s3:/{path.removeprefix(S3)}" if is_remote(path) else os.path.abspath(path) for path in files]
@@ -118,20 +125,50 @@ def _identity(path: str) -> tuple[int, ...]:
     return stat.st_dev, stat.st_ino, stat.st_size, stat.st_mtime_ns
 
 
-def _braces(pattern: str) -> list[str]:
-    """`a{b,c}{1..3}` as the paths that a shell would make of it; a file that is called so stays."""
-    found = _BRACES.search(pattern)
-    if found is None or os.path.exists(pattern):
+def _braces(pattern: str, begin: int = 0) -> list[str]:
+    """`a{b,c{1..3}}` as the paths that a shell would make of it; a file that is called so stays.
+
+    Braces without a comma or a range in them are part of the name.
+
+    Args:
+        pattern: to expand.
+        begin: braces before that character are part of the name.
+    """
+    opening = pattern.find("{", begin)
+    if opening < 0 or os.path.exists(pattern):
         return [pattern]
-    inside = found[1]
-    if span := _RANGE.fullmatch(inside):
-        first, last = int(span[1]), int(span[2])
-        padded = any(len(text) > 1 and text.lstrip("-").startswith("0") for text in span.groups())
-        width = max(map(len, span.groups())) if padded else 0
-        step = 1 if last >= first else -1
-        choices = [f"{n:0{width}d}" for n in range(first, last + step, step)]
-    elif "," in inside:
-        choices = inside.split(",")
-    else:
-        return [pattern]
-    return [path for choice in choices for path in _braces(pattern[: found.start()] + choice + pattern[found.end() :])]
+    parts, end = _parts(pattern, opening)
+    choices = parts if len(parts) > 1 else _span(parts[0])
+    if not choices:
+        return _braces(pattern, opening + 1)
+    head, rest = pattern[:opening], pattern[end:]
+    return [path for choice in choices for path in _braces(head + choice + rest, opening)]
+
+
+def _parts(pattern: str, opening: int) -> tuple[list[str], int]:
+    """What the brace at `opening` holds, cut at the commas that are in no brace inside, and where what follows begins.
+
+    Of a brace that nothing closes: one part, empty.
+    """
+    depth, commas = 0, [opening]
+    for at in range(opening, len(pattern)):
+        if pattern[at] == "{":
+            depth += 1
+        elif pattern[at] == "," and depth == 1:
+            commas.append(at)
+        elif pattern[at] == "}":
+            depth -= 1
+            if not depth:
+                return [pattern[a + 1 : b] for a, b in zip(commas, [*commas[1:], at], strict=True)], at + 1
+    return [""], len(pattern)
+
+
+def _span(inside: str) -> list[str]:
+    """The numbers of a range `first..last`; none if it is no range."""
+    if not (span := _RANGE.fullmatch(inside)):
+        return []
+    first, last = int(span[1]), int(span[2])
+    padded = any(len(text) > 1 and text.lstrip("-").startswith("0") for text in span.groups())
+    width = max(map(len, span.groups())) if padded else 0
+    step = 1 if last >= first else -1
+    return [f"{n:0{width}d}" for n in range(first, last + step, step)]

@@ -8,7 +8,10 @@ from dataclasses import dataclass
 
 _BLOCK = 512
 _ZEROS = bytes(_BLOCK)
-_FILES = b"\0" + b"07"  # type flags of plain files (7: "contiguous", which nobody tells apart)
+# Type flags, besides those of links and of headers.
+_FILES = b"\0" + b"07"  # plain files (7: "contiguous", which nobody tells apart)
+_DEVICES = b"3456"  # and folders and pipes: without content, whatever the header says
+_PASSED = _DEVICES + b"DV"  # GNU's folder with a listing, and the label of the volume: no samples either
 
 
 @dataclass(frozen=True)
@@ -30,7 +33,8 @@ def members(path: str, data: mmap.mmap) -> Iterator[Member]:
     """The plain files of the tar `data`, in order; folders and devices are passed over.
 
     Raises:
-        ValueError: it is no tar, damaged, cut off, or has links in it; names `path` and the byte.
+        ValueError: it is no tar, damaged, cut off, or has links in it, or members of a type that is not known; names
+            `path` and the byte.
     """
     at, end = 0, len(data)
     long_name: str | None = None
@@ -49,14 +53,19 @@ def members(path: str, data: mmap.mmap) -> Iterator[Member]:
         kind, start = head[156:157], at + _BLOCK
         size = _number(head[124:136])
         if kind in _FILES and (given := pax.get("size", shared.get("size"))):
+            if not (given.isascii() and given.isdigit() and len(given) <= 20):
+                rule = "must be a number of bytes"
+                raise ValueError(
+                    f"{path}: is damaged: the PAX size of the member at byte {at} {rule}, got {given[:40]!r}"
+                )
             size = int(given)
         if size is None or size < 0:
             raise ValueError(f"{path}: is damaged: no size in the tar header at byte {at}")
         if kind in b"12":
             name = pax.get("path") or long_name or _name(path, head, at)
             raise ValueError(f"{path}: member {name!r} is a link, which is not read; pack the file itself")
-        if kind in b"3456":
-            size = 0  # devices and folders have no content, whatever the header says
+        if kind in _DEVICES:
+            size = 0
         if start + size > end:
             raise ValueError(f"{path}: is cut off: the member at byte {at} needs {size} bytes, {end - start} are there")
         following = start + (size + _BLOCK - 1) // _BLOCK * _BLOCK
@@ -69,6 +78,12 @@ def members(path: str, data: mmap.mmap) -> Iterator[Member]:
         elif kind != b"K":
             if kind == b"S" or any(key.startswith("GNU.sparse") for key in pax):
                 raise ValueError(f"{path}: the member at byte {at} is a sparse file, which is not read")
+            if kind not in _FILES + _PASSED:
+                name = pax.get("path") or long_name or _name(path, head, at)
+                what = (
+                    f"{'continued from another tar' if kind == b'M' else 'unknown'} (type {kind.decode('latin-1')!r})"
+                )
+                raise ValueError(f"{path}: member {name!r} at byte {at} is {what}, so not read; pack the file anew")
             if kind in _FILES:
                 name = pax.get("path") or shared.get("path") or long_name or _name(path, head, at)
                 if not name.endswith("/"):

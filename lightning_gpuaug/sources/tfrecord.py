@@ -51,6 +51,7 @@ class TFRecord(RecordSource):
     checksums: Checksums = "all"
 
     _patterns_field: ClassVar[str] = "paths"
+    _usual_names: ClassVar[str] = "*.tfrecord"
 
     def __post_init__(self) -> None:
         """Validate the fields; nothing is read."""

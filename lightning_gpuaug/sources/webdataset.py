@@ -43,6 +43,7 @@ class WebDataset(RecordSource):
     label: str | None = "cls"
 
     _patterns_field: ClassVar[str] = "urls"
+    _usual_names: ClassVar[str] = "*.tar"
 
     def __post_init__(self) -> None:
         """Validate the fields; nothing is read."""

@@ -30,7 +30,7 @@ class ArrayFacts(NamedTuple):
 
 
 def array_facts(data: bytes) -> ArrayFacts:
-    """Size of the image in a `.npy` file, or what is wrong: it must be uint8 (height, width, 3) in C order, and whole.
+    """Size of the image in a `.npy` file, or what is wrong: it must be uint8 (height, width, 3), and whole.
 
     The pixels themselves are not looked at, nor what follows them.
     """
@@ -42,13 +42,12 @@ def array_facts(data: bytes) -> ArrayFacts:
             warnings.simplefilter("ignore")  # of headers that Python 2 wrote
             version = np.lib.format.read_magic(file)
             read = np.lib.format.read_array_header_1_0 if version == (1, 0) else np.lib.format.read_array_header_2_0
-            shape, fortran, dtype = read(file)
+            shape, _, dtype = read(file)
     except Exception:  # numpy parses the header as Python, which raises nearly anything on damaged ones
         reason = f"is no array that numpy.save wrote (first bytes {data[:8].hex(' ')})"
         return ArrayFacts(problem=Problem("not an image", reason))
-    if dtype != np.uint8 or len(shape) != 3 or shape[2] != 3 or fortran:
-        order = " in Fortran order" if fortran else ""
-        reason = f"must be uint8 (height, width, 3) in C order, is {dtype} {tuple(shape)}{order}"
+    if dtype != np.uint8 or len(shape) != 3 or shape[2] != 3:
+        reason = f"must be uint8 (height, width, 3), is {dtype} {tuple(shape)}"
         return ArrayFacts(problem=Problem("undecodable type", reason))
     if min(shape) < 1 or max(shape) > _MOST:
         reason = f"must be 1..{_MOST} pixels wide and high, is {tuple(shape)}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import threading
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
@@ -15,7 +16,7 @@ import torch
 from lightning_gpuaug import Examples, ImageDataModule, weighted_order
 from lightning_gpuaug.plan import Plan
 from tests.record_files import jpeg
-from tests.sources.plain_dataset import Paths
+from tests.sources.plain_dataset import Killed, Paths
 
 
 class Items:
@@ -126,19 +127,100 @@ def test_samples_that_are_wrong(item: Callable[[int], Any], message: str) -> Non
 @pytest.mark.parametrize(
     ("target", "message"),
     [
-        (lambda i: "cat", r"Items\[0\]: a target must be a number or a vector of numbers"),
+        (lambda i: "cat", r"Items\[0\]: a target must be a number or a vector of numbers, got 'cat'"),
+        (lambda i: None, r"Items\[0\]: a target must be a number or a vector of numbers, got None"),
+        (lambda i: None if i == 2 else i, r"Items\[2\]: a target must be a number or a vector of numbers, got None"),
         (
-            lambda i: [0] * (1 + i // 3),
-            r"Items\[3\]: targets must be of one kind, got numbers of shape \(2,\), .* of shape \(1,\)",
+            lambda i: [[0], [0, 1]],
+            r"Items\[0\]: a target must be a number or a vector of numbers, got \[\[0\], \[0, 1\]\]",
+        ),
+        (lambda i: [0, 1], r"Items\[0\]: a target must have 3 values, one a class, got 2"),
+        (
+            lambda i: [0] * (3 + i // 3),
+            r"Items\[3\]: targets must be of one kind, got numbers of shape \(4,\), .* of shape \(3,\)",
         ),
         (lambda i: 0.5 if i == 2 else i, r"Items\[2\]: targets must be of one kind, got a floating-point number, "),
         (lambda i: 0 if i == 3 else 0.5, r"Items\[3\]: targets must be of one kind, got a whole number, the first"),
         (lambda i: 4 - i, r"Items\[0\]: target must be in 0\.\.2, got 4"),
+        (lambda i: 1 - i, r"Items\[2\]: targets must be of one kind, got none \(-1\), the first being a whole number"),
+        (lambda i: 2 if i else -1, r"Items\[1\]: targets must be of one kind, got a whole number, .* none \(-1\)"),
+        (lambda i: -2 * i, r"Items\[1\]: target must be in 0\.\.2, got -2"),
     ],
 )
 def test_targets_that_are_wrong(target: Callable[[int], Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         fetched(Examples(Items(lambda i: (b"x", target(i))), class_names=("a", "b", "c")))
+
+
+@pytest.mark.parametrize(
+    ("target", "message"),
+    [
+        (lambda i: -7, r"Items\[0\]: target must be a class from 0, got -7"),
+        (lambda i: np.int8(1 - 2 * i), r"Items\[2\]: target must be a class from 0, got -3"),
+        (lambda i: np.uint64(2**63 + i), r"Items\[0\]: a target must fit 64 bits with a sign, got 9223372036854775808"),
+        (lambda i: 2**64 - 1, r"Items\[0\]: a target must fit 64 bits with a sign, got 18446744073709551615"),
+    ],
+)
+def test_class_numbers_that_are_none(target: Callable[[int], Any], message: str) -> None:
+    """Of samples, and known before; without a class list."""
+    with pytest.raises(ValueError, match=message):
+        fetched(Examples(Items(lambda i: (b"x", 0 if i == 1 else target(i)))))
+    with pytest.raises(ValueError, match=r"must (be|fit)"):
+        _ = Examples(Items(pair), known_targets=[target(i) for i in range(6)]).targets
+
+
+def test_samples_without_a_target_have_minus_one() -> None:
+    """All of them, as in the test splits of Hugging Face."""
+    source = Examples(Items(lambda i: (b"x", -1)), class_names=("a", "b"))
+    assert fetched(source)[1].tolist() == [-1] * 6
+    assert fetched(source.with_classes(("b", "a")))[1].tolist() == [-1] * 6
+    known = Examples(Items(pair), known_targets=[-1] * 6, class_names=("a", "b"))
+    assert known.with_classes(("b", "a")).targets.tolist() == [-1] * 6
+    with pytest.raises(ValueError, match=r"Items\[4\]: target must be in 0\.\.1, got -1"):
+        _ = Examples(Items(pair), known_targets=[0, 1, 1, 0, -1, 1], class_names=("a", "b")).targets
+
+
+def test_whole_numbers_of_any_type_are_int64() -> None:
+    """NumPy makes floating-point numbers of uint64 and int64 together."""
+    mixed = [np.uint64(2**62 + 1), 2**62 + 3, np.int8(2), True, torch.tensor(4), np.uint64(5)]
+    _, targets = fetched(Examples(Items(lambda i: (b"x", mixed[i]))))
+    assert targets.dtype == np.int64
+    assert targets.tolist() == [2**62 + 1, 2**62 + 3, 2, 1, 4, 5]
+
+
+@pytest.mark.parametrize(
+    "wrong", ["cat", None, torch.zeros(2, 2, dtype=torch.complex64), -3, np.datetime64("2026-01-01")]
+)
+def test_check_looks_at_the_first_target(wrong: Any) -> None:
+    items = Items(lambda i: (b"x", wrong))
+    with pytest.raises(ValueError, match=r"Items\[0\]: a? ?target must"):
+        Examples(items).check()
+    Examples(items, known_targets=[0] * 6).check()
+
+
+@pytest.mark.parametrize("bad", [1, 3])
+def test_the_kind_of_targets_is_that_of_the_first_good_sample(bad: int) -> None:
+    """Whichever batch comes first, and whatever is wrong with the images before it."""
+
+    def item(index: int) -> Any:
+        if index < bad:
+            raise OSError("gone")
+        return b"x", index / 2 if index == 5 else index
+
+    for order in ([4, 5], [5, 4], [5]):
+        source = Examples(Items(item), workers=1)
+        source.check()
+        with (
+            closing(source.reader()) as reader,
+            pytest.raises(ValueError, match=r"Items\[5\]: .* got a floating-point number, the first being a whole"),
+        ):
+            reader.begin(np.array(order), False).result()
+    none_first = Examples([(b"x", None), (b"x", 1), (b"x", 2)], workers=1)  # type: ignore[arg-type]
+    with (
+        closing(none_first.reader()) as reader,
+        pytest.raises(ValueError, match=r"list\[0\]: a target must be .*, got None"),
+    ):
+        reader.begin(np.array([1, 2]), False).result()
 
 
 @pytest.mark.parametrize("processes", [False, True])
@@ -149,7 +231,7 @@ def test_a_sample_without_a_target_among_others_is_an_error(processes: bool) -> 
     source.check()
     with (
         closing(source.reader()) as reader,
-        pytest.raises(ValueError, match=r"list\[2\]: .* got none, the first being a"),
+        pytest.raises(ValueError, match=r"list\[2\]: .* got none \(-1\), the first being a"),
     ):
         reader.begin(np.array([2, 3]), False).result()
     unlabelled = Examples([(b"x",)] * 4, workers=1, processes=processes)  # type: ignore[arg-type]
@@ -197,6 +279,33 @@ def test_processes_fetch_the_same(tmp_path: Path) -> None:
     assert contents == [jpeg(i) for i in range(6)]
     assert targets.tolist() == list(range(6))
     assert pickle.loads(pickle.dumps(source)).fingerprint() == source.fingerprint()
+
+
+def test_a_process_that_is_killed_is_explained() -> None:
+    source = Examples(Killed(), processes=True, workers=2)
+    with closing(source.reader()) as reader:
+        assert reader.begin(np.array([1]), False).result().content(0) == b"1"
+        told = r"^Examples\.processes: a process that fetches from Killed ended .* lower Examples\.workers \(2\), .*$"
+        with pytest.raises(RuntimeError, match=told):
+            reader.begin(np.arange(4), False).result()
+        with pytest.raises(RuntimeError, match=told):  # and those that were to follow
+            reader.begin(np.array([1]), False).result()
+    with closing(source.reader()) as reader:
+        assert reader.begin(np.array([3]), False).result().content(0) == b"3"
+
+
+@pytest.mark.parametrize(
+    "dataset",
+    [Items(lambda i: (b"x", i)), Items(pair, lock=threading.Lock()), Items(pair, local=type("Local", (), {}))],
+    ids=["lambda", "lock", "local class"],
+)
+def test_a_dataset_that_cannot_be_sent_to_processes_is_explained(dataset: Items) -> None:
+    source = Examples(dataset, processes=True)
+    told = r"^Examples\.processes: Items cannot be sent to another process \(.*\); define what it holds at the top .*$"
+    with closing(source.reader()) as reader:
+        for _ in range(2):
+            with pytest.raises(RuntimeError, match=told):
+                reader.begin(np.arange(3), False)
 
 
 def test_exclude() -> None:

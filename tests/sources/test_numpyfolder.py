@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import io
 import re
+import warnings
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from lightning_gpuaug import NumpyFolder
+from lightning_gpuaug.sources.numpyfolder import _parse
 from tests.images import pixels
 
 
@@ -99,13 +102,20 @@ def test_headers_are_read_in_several_threads(tmp_path: Path) -> None:
 def test_arrays_that_are_no_images(tmp_path: Path) -> None:
     good = pixels(0, (5, 6))
     cases = {
-        "a": (good[..., 0], r"must be uint8 \(height, width, 3\) in C order, is uint8 \(5, 6\)"),
+        "a": (good[..., 0], r"must be uint8 \(height, width, 3\), is uint8 \(5, 6\)"),
         "b": (good.astype(np.int16), r"is int16 \(5, 6, 3\)"),
-        "c": (np.asfortranarray(good), "in Fortran order"),
+        "c": (np.asfortranarray(good.transpose(2, 0, 1)), r"is uint8 \(3, 5, 6\)"),
         "d": (good[:0], "must be 1..65535 pixels"),
         "e": (b"no array", "is no array that numpy.save wrote"),
         "f": (b"", "is no array"),
         "g": (None, "cut: the file ends after 85 of 90 bytes"),
+        "h": (
+            lambda whole: whole.replace(b", 3)", b", 3\xc9"),
+            r"is damaged: NumPy cannot read its header b\"\{'descr",
+        ),
+        "i": (lambda whole: whole.replace(b"'descr'", b"[descr]"), "is damaged: NumPy cannot read its header"),
+        "j": (lambda whole: whole.replace(b"'|u1'", b"(1,2)"), "is damaged: NumPy cannot read its header"),
+        "k": (lambda whole: whole.replace(b"\x93NUMPY\1", b"\x93NUMPY\7"), "is damaged: NumPy cannot read its header"),
     }
     for name, (array, _) in cases.items():
         path = save(tmp_path / "c" / f"{name}.npy", array if isinstance(array, np.ndarray) else good)
@@ -113,6 +123,8 @@ def test_arrays_that_are_no_images(tmp_path: Path) -> None:
             path.write_bytes(array)
         elif array is None:
             path.write_bytes(path.read_bytes()[:-5])
+        elif callable(array):
+            path.write_bytes(array(path.read_bytes()))
     reader = NumpyFolder(tmp_path).reader()
     encoded = reader.begin(np.arange(len(cases)), False).result()
     reader.close()
@@ -120,3 +132,53 @@ def test_arrays_that_are_no_images(tmp_path: Path) -> None:
     assert encoded.length.tolist() == [0] * len(cases)
     for row, (_, message) in enumerate(cases.values()):
         assert re.search(message, encoded.problems[row]), encoded.problems[row]
+
+
+def test_no_bytes_in_a_header_make_it_fall_over() -> None:
+    """Whatever NumPy raises of them (tokenize's and ast's exceptions too), the file is a bad image."""
+    whole = io.BytesIO()
+    np.save(whole, pixels(0, (4, 5)))
+    plain = whole.getvalue()[:128]
+    odd = plain[:10] + b"{'shape': (4, 5, 3), 'fortran_order': False, 'descr': '|u1'}".ljust(117) + b"\n"
+    rng = np.random.default_rng(0)
+    found = set()
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the Python that the bytes happen to be
+        for i in range(4000):
+            header = bytearray((plain, odd)[i % 2])
+            for _ in range(rng.integers(1, 4)):
+                header[rng.integers(6, 70)] = rng.choice([*b"({['\"9 \n\xc9", rng.integers(256)])
+            found.add(type(_parse(bytes(header))).__name__)
+    assert found == {"str", "_Header"}
+
+
+@pytest.mark.parametrize("plain", [True, False], ids=["as NumPy writes it", "as others do"])
+def test_fortran_order(tmp_path: Path, plain: bool) -> None:
+    """The same pixels, all of them or the rows that are wanted, among files in C order."""
+    arrays = [pixels(i, (7 + i, 9 - i)) for i in range(4)]
+    for i, array in enumerate(arrays):
+        path = save(tmp_path / "c" / f"{i}.npy", array if i == 1 else np.asfortranarray(array))
+        if not plain:
+            content = path.read_bytes()
+            path.write_bytes(content.replace(b"'fortran_order': ", b" 'fortran_order':"))
+    (tmp_path / "c" / "3.npy").write_bytes((tmp_path / "c" / "3.npy").read_bytes()[:-1])
+    reader = NumpyFolder(tmp_path).reader()
+
+    def wanted(sizes: np.ndarray) -> np.ndarray:
+        return np.stack([sizes[:, 0] // 3, sizes[:, 0] // 2], axis=1)
+
+    for _ in range(2):  # the second time the headers are known
+        encoded = reader.begin(np.array([2, 0, 3, 1]), False).result()
+        assert encoded.problems == {2: "cut: the file ends after 179 of 180 bytes"}
+        assert [encoded.content(i) for i in range(4)] == [
+            arrays[2].tobytes(),
+            arrays[0].tobytes(),
+            b"",
+            bytes(arrays[1]),
+        ]
+        encoded = reader.begin(np.array([2, 0, 3, 1]), False, wanted).result()
+        assert encoded.rows is not None
+        assert encoded.rows.tolist() == [[3, 4], [2, 3], [0, 0], [2, 4]]
+        parts = [arrays[2][3:7], arrays[0][2:5], b"", arrays[1][2:6]]
+        assert [encoded.content(i) for i in range(4)] == [bytes(part) for part in parts]
+    reader.close()

@@ -7,12 +7,14 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import closing
 from pathlib import Path
 
+import numpy as np
 import pytest
 
-from lightning_gpuaug.sources import TFRecord, index
-from tests.record_files import example, jpeg, write_tfrecord
+from lightning_gpuaug.sources import TFRecord, WebDataset, index
+from tests.record_files import example, jpeg, write_tar, write_tfrecord
 
 REPOSITORY = Path(__file__).resolve().parents[2]
 
@@ -53,6 +55,37 @@ def test_built_once_and_anew_when_the_file_changes(tmp_path: Path, builds: list[
     assert builds == ["x"] * 3
     TFRecord(tmp_path / "x", label=None, index_dir=tmp_path / "index").check()  # another question, another index
     assert builds == ["x"] * 4
+
+
+def test_a_tar_that_is_packed_again_in_another_order(tmp_path: Path, builds: list[str]) -> None:
+    """Of the same members, names and bytes: only the time of change tells."""
+    members = {i: {f"{i}.jpg": jpeg(i), f"{i}.cls": b"%d" % i} for i in range(3)}
+    path = write_tar(tmp_path / "a.tar", members[0] | members[1] | members[2])
+    before = path.stat()
+    source = WebDataset(path, index_dir=tmp_path / "index")
+    assert source.targets.tolist() == [0, 1, 2]
+    write_tar(path, members[2] | members[0] | members[1])
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns + 1))
+    assert path.stat().st_size == before.st_size
+    again = WebDataset(path, index_dir=tmp_path / "index")
+    assert again.targets.tolist() == [2, 0, 1]
+    assert [again.sample_name(i) for i in range(3)] == ["a.tar:2", "a.tar:0", "a.tar:1"]
+    with closing(again.reader()) as reader:
+        encoded = reader.begin(np.arange(3), False).result()
+    assert [encoded.content(i) for i in range(3)] == [jpeg(2), jpeg(0), jpeg(1)]
+    assert again.fingerprint() != source.fingerprint()
+    assert builds == ["a.tar"] * 2
+
+
+@pytest.mark.parametrize("name", ["影" * 80, "x" + "影" * 80, "x" * 250, "a" * 79 + "ü", "🖼" * 60])
+def test_names_as_long_as_a_file_system_allows(tmp_path: Path, builds: list[str], name: str) -> None:
+    source = write(tmp_path / name, 3)
+    assert source.targets.tolist() == [3]
+    assert TFRecord(source.paths, index_dir=source.index_dir).targets.tolist() == [3]
+    assert builds == [name]
+    (cached,) = (tmp_path / "index").glob("*.npz")
+    assert cached.name.startswith(name[:20])
+    assert name.startswith(cached.name[:-25])  # cut at the end of a character
 
 
 @pytest.mark.parametrize(
@@ -118,3 +151,54 @@ def test_killed_in_the_middle_then_run_by_two_at_once(tmp_path: Path) -> None:
     assert [lines[-1] for lines in told] == ["[4, 5]"] * 2
     assert sum(lines.count("building") for lines in told) == 1  # the other one waited and took it
     assert not list((tmp_path / "x.index").glob("*.tmp"))
+
+
+def test_what_a_killed_process_has_begun_to_write_is_removed(tmp_path: Path) -> None:
+    source = write(tmp_path / "x", 4, 5)
+    script = "import os\nfrom lightning_gpuaug.sources import TFRecord, index\n"
+    script += "index.os.replace = lambda *a: os.kill(os.getpid(), 9)\n"
+    script += f"TFRecord({str(tmp_path / 'x')!r}, index_dir={source.index_dir!r}).check()"
+    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
+    killed = subprocess.run([sys.executable, "-c", script], env=environment, timeout=120)
+    assert killed.returncode == -signal.SIGKILL
+    assert len(list((tmp_path / "index").glob("*.npz*.tmp"))) == 1
+    (tmp_path / "index" / "y.npz1.tmp").touch()  # of another file
+    assert source.targets.tolist() == [4, 5]
+    assert [path.name for path in (tmp_path / "index").glob("*.tmp")] == ["y.npz1.tmp"]
+
+
+def test_without_locks_what_others_may_be_writing_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError("no locks available")
+
+    monkeypatch.setattr("lightning_gpuaug.sources.locks.fcntl.flock", no_locks)
+    source = write(tmp_path / "x", 3)
+    source.check()
+    (cached,) = (tmp_path / "index").glob("*.npz")
+    cached.unlink()
+    old, new = Path(f"{cached}old.tmp"), Path(f"{cached}new.tmp")
+    old.touch()
+    new.touch()
+    os.utime(old, (time.time() - 3600,) * 2)
+    TFRecord(source.paths, index_dir=source.index_dir).check()
+    assert (cached.exists(), old.exists(), new.exists()) == (True, False, True)
+
+
+def test_several_that_store_the_same_index_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where locks keep nobody out: one's file is removed by another just before it gets its name."""
+    monkeypatch.setattr("lightning_gpuaug.sources.locks.fcntl.flock", lambda *_: None)
+    replace, removed = os.replace, []
+
+    def late(unfinished: str, cache: str) -> None:
+        if not removed:
+            removed.append(unfinished)
+            index._remove_left_over(cache, alone=True)
+        replace(unfinished, cache)
+
+    monkeypatch.setattr("os.replace", late)
+    source = write(tmp_path / "x", 3)
+    assert source.targets.tolist() == [3]
+    assert removed
+    assert not list((tmp_path / "index").glob("*.npz"))
+    assert TFRecord(source.paths, index_dir=source.index_dir).targets.tolist() == [3]
+    assert len(list((tmp_path / "index").glob("*.npz"))) == 1

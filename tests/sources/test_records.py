@@ -12,6 +12,7 @@ import pytest
 from lightning_gpuaug.sources import LMDB, RecordIO, TFRecord, WebDataset
 from lightning_gpuaug.sources.names import NameList
 from lightning_gpuaug.sources.records import RecordSource
+from lightning_gpuaug.sources.shards import expand
 from tests import record_files as files
 from tests.record_files import datum, example, jpeg, recordio_record, tar_member
 
@@ -226,6 +227,10 @@ def test_missing_members(tmp_path: Path) -> None:
     assert source.targets.tolist() == [1, 4]
 
 
+def _pax(key: str, value: str) -> bytes:
+    return tar_member(b"PaxHeaders/x", files.pax_record(key, value), b"x")
+
+
 @pytest.mark.parametrize(
     ("content", "message"),
     [
@@ -236,6 +241,14 @@ def test_missing_members(tmp_path: Path) -> None:
         (lambda tar: tar[:520] + b"x" + tar[521:-1024] + b"y" * 512, "is damaged: no tar header at byte"),
         (lambda tar: LFS, "git-lfs"),
         (lambda tar: tar_member(b"a.jpg", b"", b"2") + tar, "member 'a.jpg' is a link"),
+        (lambda tar: tar_member(b"a/b.jpg", b"x", b"M") + tar, r"'a/b\.jpg' at byte 0 is continued.*\(type 'M'\)"),
+        (lambda tar: tar_member(b"b.jpg", b"x", b"8") + tar, r"member 'b\.jpg' at byte 0 is unknown \(type '8'\)"),
+        (lambda tar: tar[:-1024] + tar_member(b"1.jpg", b"", b"\xe9") + files.TAR_END, r"unknown \(type 'é'\)"),
+        (lambda tar: tar_member(b"a.jpg", b"x" * 9, b"S") + tar, "the member at byte 0 is a sparse file"),
+        (lambda tar: _pax("GNU.sparse.major", "1") + tar, "the member at byte 1024 is a sparse file"),
+        (lambda tar: _pax("size", "abc") + tar, "the PAX size of the member at byte 1024 must be .*, got 'abc'"),
+        (lambda tar: _pax("size", "1_0") + tar, "the PAX size of the member at byte 1024 must be .*, got '1_0'"),
+        (lambda tar: _pax("size", "9" * 5000) + tar, r"the PAX size of the member at byte \d+ must be"),
         (lambda tar: tar_member(b"0.jpg", jpeg(0)) + tar, r":0: has two members 'jpg'"),
         (lambda tar: tar_member(b"\xff.jpg", b"") + tar, "names must be UTF-8"),
     ],
@@ -245,6 +258,17 @@ def test_damaged_tars_are_named(tmp_path: Path, content: Callable[[bytes], bytes
     path.write_bytes(content(path.read_bytes()))
     with pytest.raises(ValueError, match=rf"a\.tar.*({message})"):
         WebDataset(path).check()
+
+
+def test_members_that_are_no_files_are_passed_over(tmp_path: Path) -> None:
+    """Folders, devices and pipes, GNU's listings of folders and labels of volumes."""
+    path = files.write_tar(tmp_path / "a.tar", {"0.jpg": jpeg(0), "0.cls": b"0"})
+    others = [tar_member(b"f/", b"", b"5"), tar_member(b"d/", b"Y0.jpg\0\0", b"D"), tar_member(b"volume", b"", b"V")]
+    others += [tar_member(b"device", b"", kind, size=700) for kind in (b"3", b"4", b"6")]
+    path.write_bytes(b"".join(others) + path.read_bytes())
+    source = WebDataset(path)
+    assert source.targets.tolist() == [0]
+    assert images(source) == [jpeg(0)]
 
 
 def test_keys_that_come_again(tmp_path: Path) -> None:
@@ -367,6 +391,14 @@ def test_pairs_that_do_not_belong_together(tmp_path: Path) -> None:
         RecordIO(recs, idxs).check()
     with pytest.raises(ValueError, match=r"RecordIO.idx must name one file for each of rec, got 1 for 2"):
         RecordIO(recs, idxs[0]).check()
+    with pytest.raises(ValueError, match=r"a\.rec: must be lines of .* is a RecordIO file itself"):
+        RecordIO(recs[0], recs[0]).check()
+    (tmp_path / "a.idx").write_bytes(b"\n0\t\xff\n")
+    with pytest.raises(ValueError, match=r"a\.idx:2: must be text in UTF-8: a key, a tab and a byte, got b'0"):
+        RecordIO(recs[0], idxs[1]).check()
+    (tmp_path / "a.idx").write_text(f"7\t0\n\n7\t{len(records[0])}\n")
+    with pytest.raises(ValueError, match=r"a\.idx:3: keys must be distinct, got '7' in line 1 too"):
+        RecordIO(recs[0], idxs[1]).check()
     files.write_recordio(tmp_path / "a.rec", records[:1] + records[:1])
     (tmp_path / "a.idx").write_text("0\t0\n")
     with pytest.raises(ValueError, match=r"a\.idx: lists 1 records, .*a\.rec has 2"):
@@ -483,6 +515,10 @@ def test_fingerprints_know_the_data_and_not_its_place(tmp_path: Path) -> None:
         (lambda p: TFRecord([str(p / "two"), str(p / "folder/two")]), r"once, got .*/folder/two twice"),
         (lambda p: WebDataset("https://host/{0..3}.tar"), r"WebDataset.urls must be on a file system or in S3.*https://"),
         (lambda p: WebDataset("pipe:cat x.tar"), r"no such file: pipe:cat x\.tar"),
+        (lambda p: TFRecord(p), r"TFRecord\.paths must name files, \S+ is a folder; give .* such as \S+/\*\.tfrecord"),
+        (lambda p: WebDataset([str(p / "two"), str(p)]), r"WebDataset\.urls must name files, .*such as \S+/\*\.tar"),
+        (lambda p: RecordIO(p / "f*"), r"RecordIO\.rec must name files, \S+/folder is a folder; .*/folder/\*\.rec"),
+        (lambda p: RecordIO(p / "two", p), r"RecordIO\.idx must name files, \S+ is a folder; .* as \S+/\*\.idx"),
         (lambda p: TFRecord(()), "TFRecord.paths must name at least one file"),
         (lambda p: TFRecord(p / "x", missing="ignore"), 'TFRecord.missing must be "raise" or "skip"'),
         (lambda p: TFRecord(p / "x", checksums="none"), "TFRecord.checksums must be"),
@@ -506,3 +542,25 @@ def test_shards_with_labels_of_different_types(tmp_path: Path) -> None:
     tfrecord(tmp_path / "b", {"i": jpeg(0), "l": "dog"})
     with pytest.raises(ValueError, match=r"b: labels are class names, but whole numbers in .*a"):
         TFRecord([str(tmp_path / "a"), str(tmp_path / "b")], "i", "l").check()
+
+
+@pytest.mark.parametrize(
+    ("pattern", "files"),
+    [
+        ("{a,{b,c}}", "a b c"),
+        ("{{a,b},c}-{0,1}", "a-0 a-1 b-0 b-1 c-0 c-1"),
+        ("x{a{1..2},b}{,y}", "xa1 xa1y xa2 xa2y xb xby"),
+        ("x{foo}-{0..2}", "x{foo}-0 x{foo}-1 x{foo}-2"),
+        ("{}{a{b,c}}{", "{}{ab}{ {}{ac}{"),
+        ("a}{08..11}{x", "a}08{x a}09{x a}10{x a}11{x"),
+        ("{3..1}{-1..1}", "3-1 30 31 2-1 20 21 1-1 10 11"),
+        ("{1..2,5}", "1..2 5"),
+        ("{a{b,c}", "{ab {ac"),
+        ("{here,there}", "{here,there}"),  # a file that is called so
+    ],
+)
+def test_braces_are_those_of_a_shell(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, pattern: str, files: str) -> None:
+    monkeypatch.chdir(tmp_path)
+    for name in {*files.split(), "{here,there}"}:
+        Path(name).write_text(name)
+    assert expand(pattern, "paths") == tuple(files.split())
