@@ -7,7 +7,7 @@ import dataclasses
 import hashlib
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,9 +21,10 @@ from lightning_gpuaug.sources.encoded import RangeReader, Ranges, fixed_paths
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
 from lightning_gpuaug.sources.index import DataFile, Indexer, ShardIndex, cache_folder, indexed
 from lightning_gpuaug.sources.label_rule import LabelMeaning, LabelRule, translated
-from lightning_gpuaug.sources.labels import LabelColumn, merge
+from lightning_gpuaug.sources.labels import LabelColumn
 from lightning_gpuaug.sources.objects import local_copies
-from lightning_gpuaug.sources.shards import expand, refuse_folders, shard_names, validated_paths
+from lightning_gpuaug.sources.record_table import Records
+from lightning_gpuaug.sources.shards import expand, refuse_folders, validated_paths
 
 Missing = Literal["raise", "skip"]
 _FILES_AT_ONCE = 4
@@ -352,46 +353,3 @@ class RecordSource(Source):
             raise IndexError(f"sample index must be in 0..{count - 1}, got {i}")
         i = i % count
         return i if self._kept is None else int(self._kept[i])
-
-
-class Records:
-    """The records of several data files, one after the other.
-
-    Args:
-        shards: the files' indexes.
-        files: their paths.
-    """
-
-    def __init__(self, shards: Sequence[ShardIndex], files: Sequence[str]) -> None:
-        counts = np.array([len(shard) for shard in shards], dtype=np.int64)
-        self.bounds = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
-        self.shard_names = shard_names(files)
-        self.file = np.repeat(np.arange(len(files), dtype=np.int32), counts)
-        self.offset = np.concatenate([shard.offset for shard in shards])
-        self.length = np.concatenate([shard.length for shard in shards])
-        self.numbers = np.concatenate([shard.numbers for shard in shards])
-        self.keys = [shard.keys for shard in shards]
-        self.states = np.array([shard.state for shard in shards], dtype=np.int64)
-        moved = [shard.cuts + np.array([begin, 0, 0]) for shard, begin in zip(shards, self.bounds[:-1], strict=True)]
-        self.cuts = np.concatenate(moved).astype(np.int64)
-        self.labels: LabelColumn = merge([shard.labels for shard in shards], files)
-        self.skipped = [message for shard in shards for message in shard.skipped]
-        self.skipped_count = sum(shard.skipped_count for shard in shards)
-        self.reported = False
-
-    def __len__(self) -> int:
-        """Number of records."""
-        return len(self.offset)
-
-    def name(self, i: int, files: Sequence[str]) -> str:
-        """`<file>:<key or number>` of record `i`, the file as in `files`."""
-        shard = int(self.file[i])
-        keys = self.keys[shard]
-        return f"{files[shard]}:{self.numbers[i] if keys is None else keys[i - int(self.bounds[shard])]}"
-
-    def names(self) -> Iterator[str]:
-        """Names of all records."""
-        for shard, keys in enumerate(self.keys):
-            begin, end = int(self.bounds[shard]), int(self.bounds[shard + 1])
-            for key in keys if keys is not None else self.numbers[begin:end].tolist():
-                yield f"{self.shard_names[shard]}:{key}"
