@@ -5,8 +5,10 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+from lightning_gpuaug import ImageDataModule
 from tests.ddp import launch
 from tests.images import numbered
+from tests.tracking import SaveEverywhere, Tracking, trainer
 
 
 def _labels(steps: list[Any], epoch: int | None = None) -> list[int]:
@@ -50,3 +52,47 @@ def check_resume(folder: Path, accelerator: str, limit: dict[str, int], one_cycl
         for rank in range(2):
             assert ranks[rank]["train"] == straight[rank]["train"][done:], (hook, done, rank)
             assert ranks[rank]["lrs"] == straight[rank]["lrs"][done:], (hook, done, rank)
+
+
+def check_resume_under_another_world_size(folder: Path, accelerator: str) -> None:
+    """One rank to two and two to one, in mid-epoch: every sample of the epoch once, then whole epochs."""
+    source = numbered(folder, 24)
+    common = {"list": str(source.path), "batch_size": 2, "folder": str(folder)}
+    options = {"max_epochs": 2, "limit_val_batches": 0}
+    alone = {**options, "accelerator": accelerator}
+
+    def module() -> ImageDataModule:
+        return ImageDataModule(train=source, batch_size=2, image_size=8, num_threads=1)
+
+    save = SaveEverywhere(folder)
+    one = Tracking()
+    trainer(folder, callbacks=[save], **alone).fit(one, module())
+    _, path, done = save.saved[4]
+    (folder / "two").mkdir()
+    two, resumed_by_two = launch(
+        folder,
+        [
+            {**common, "options": options, "save": True, "folder": str(folder / "two")},
+            {**common, "options": options, "resume": str(path)},
+        ],
+        accelerator=accelerator,
+    )
+    head = sum((labels for _, labels, _ in one.train_steps[:done]), [])
+    tails = [[labels for epoch, labels, _ in rank["train"] if epoch == 0] for rank in resumed_by_two]
+    assert len(tails[0]) == len(tails[1])
+    rest = sum((sum(tail, []) for tail in tails), [])
+    assert len(set(head + rest)) == len(head + rest)
+    assert 24 - len(head + rest) < 4
+    later = sum((labels for rank in resumed_by_two for epoch, labels, _ in rank["train"] if epoch == 1), [])
+    assert sorted(later) == list(range(24))
+
+    assert ["batch_end", 6] in [[hook, done] for hook, _, done in two[0]["saved"]]  # the last step of the epoch
+    for hook, path, done in two[0]["saved"]:
+        if hook != "batch_end" or done not in (1, 4, 6):
+            continue
+        resumed_by_one = Tracking()
+        trainer(folder, **alone).fit(resumed_by_one, module(), ckpt_path=path)
+        head = sum((labels for rank in two for _, labels, _ in rank["train"][:done]), [])
+        rest = sum((labels for epoch, labels, _ in resumed_by_one.train_steps if epoch == 0), [])
+        assert sorted(head + rest) == list(range(24)), done
+        assert sorted(sum((labels for e, labels, _ in resumed_by_one.train_steps if e == 1), [])) == list(range(24))

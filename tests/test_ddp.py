@@ -9,10 +9,14 @@ from pathlib import Path
 import pytest
 
 from lightning_gpuaug import ImageDataModule
-from tests.ddp import ROOT, launch
-from tests.distributed_cases import check_epochs_and_exact_evaluation, check_resume
+from tests.ddp import ROOT
+from tests.distributed_cases import (
+    check_epochs_and_exact_evaluation,
+    check_resume,
+    check_resume_under_another_world_size,
+)
 from tests.images import numbered
-from tests.tracking import SaveEverywhere, Tracking, trainer
+from tests.tracking import Tracking, trainer
 
 
 def test_epochs_and_exact_evaluation(tmp_path: Path) -> None:
@@ -29,45 +33,7 @@ def test_resume(tmp_path: Path, limit: dict[str, int], one_cycle: bool) -> None:
 
 
 def test_resume_under_another_world_size(tmp_path: Path) -> None:
-    """One rank to two and two to one, in mid-epoch: every sample of the epoch once, then whole epochs."""
-    source = numbered(tmp_path, 24)
-    common = {"list": str(source.path), "batch_size": 2, "folder": str(tmp_path)}
-    options = {"max_epochs": 2, "limit_val_batches": 0}
-
-    def module() -> ImageDataModule:
-        return ImageDataModule(train=source, batch_size=2, image_size=8, num_threads=1)
-
-    save = SaveEverywhere(tmp_path)
-    one = Tracking()
-    trainer(tmp_path, callbacks=[save], **options).fit(one, module())
-    _, path, done = save.saved[4]
-    (tmp_path / "two").mkdir()
-    two, resumed_by_two = launch(
-        tmp_path,
-        [
-            {**common, "options": options, "save": True, "folder": str(tmp_path / "two")},
-            {**common, "options": options, "resume": str(path)},
-        ],
-    )
-    head = sum((labels for _, labels, _ in one.train_steps[:done]), [])
-    tails = [[labels for epoch, labels, _ in rank["train"] if epoch == 0] for rank in resumed_by_two]
-    assert len(tails[0]) == len(tails[1])
-    rest = sum((sum(tail, []) for tail in tails), [])
-    assert len(set(head + rest)) == len(head + rest)
-    assert 24 - len(head + rest) < 4
-    later = sum((labels for rank in resumed_by_two for epoch, labels, _ in rank["train"] if epoch == 1), [])
-    assert sorted(later) == list(range(24))
-
-    assert ["batch_end", 6] in [[hook, done] for hook, _, done in two[0]["saved"]]  # the last step of the epoch
-    for hook, path, done in two[0]["saved"]:
-        if hook != "batch_end" or done not in (1, 4, 6):
-            continue
-        resumed_by_one = Tracking()
-        trainer(tmp_path, **options).fit(resumed_by_one, module(), ckpt_path=path)
-        head = sum((labels for rank in two for _, labels, _ in rank["train"][:done]), [])
-        rest = sum((labels for epoch, labels, _ in resumed_by_one.train_steps if epoch == 0), [])
-        assert sorted(head + rest) == list(range(24)), done
-        assert sorted(sum((labels for e, labels, _ in resumed_by_one.train_steps if e == 1), [])) == list(range(24))
+    check_resume_under_another_world_size(tmp_path, "cpu")
 
 
 def test_ddp_spawn(tmp_path: Path) -> None:

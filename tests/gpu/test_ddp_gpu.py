@@ -7,7 +7,11 @@ from pathlib import Path
 import pytest
 import torch
 
-from tests.distributed_cases import check_epochs_and_exact_evaluation, check_resume
+from tests.distributed_cases import (
+    check_epochs_and_exact_evaluation,
+    check_resume,
+    check_resume_under_another_world_size,
+)
 
 pytestmark = [
     pytest.mark.gpu,
@@ -22,3 +26,7 @@ def test_epochs_and_exact_evaluation(tmp_path: Path) -> None:
 @pytest.mark.parametrize("limit", [{"max_epochs": 3}, {"max_steps": 11, "max_epochs": -1}], ids=["epochs", "steps"])
 def test_resume(tmp_path: Path, limit: dict[str, int]) -> None:
     check_resume(tmp_path, "gpu", limit, one_cycle="max_epochs" in limit and limit["max_epochs"] > 0)
+
+
+def test_resume_under_another_world_size(tmp_path: Path) -> None:
+    check_resume_under_another_world_size(tmp_path, "gpu")

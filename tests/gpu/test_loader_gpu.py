@@ -62,6 +62,20 @@ def test_evaluation_is_exact(module, batch_size: int, world: int) -> None:
         assert sorted(sum((sum(p, []) for p in passes), [])) == list(range(384))
 
 
+@pytest.mark.parametrize(("batch_size", "world"), [(32, 1), (50, 1), (7, 2), (1, 3), (64, 4)])
+def test_training_epochs_are_disjoint_over_ranks(module, batch_size: int, world: int) -> None:
+    modules = [module(rank, world, batch_size=batch_size, seed=6) for rank in range(world)]
+    orders = []
+    for _ in range(2):
+        passes = [labels(dm.train_dataloader()) for dm in modules]
+        assert [len(p) for p in passes] == [len(dm.train_dataloader()) for dm in modules]
+        assert {len(rows) for p in passes for rows in p} == {batch_size}
+        seen = sum((sum(p, []) for p in passes), [])
+        assert len(set(seen)) == len(seen) == 384 // (batch_size * world) * batch_size * world
+        orders.append(passes)
+    assert orders[0] != orders[1]
+
+
 def test_batches_are_finished_on_the_device(module) -> None:
     for dtype in ("float32", "float16", "bfloat16", "uint8"):
         for channels_last in (True, False):
