@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import Any
 
 import yaml
@@ -71,9 +72,9 @@ def _is_option(word: str) -> bool:
 def _split(args: Sequence[str]) -> tuple[list[str], list[_Option]]:
     """The words before the first option, and the options."""
     starts = [place for place, word in enumerate(args) if _is_option(word)]
-    ends = [*starts[1:], len(args)]
-    leading = list(args[: starts[0]] if starts else args)
-    return leading, [_Option(tuple(args[start:end])) for start, end in zip(starts, ends, strict=True)]
+    bounds = [*starts, len(args)]
+    options = [_Option(tuple(args[start:end])) for start, end in pairwise(bounds)]
+    return list(args[: bounds[0]]), options
 
 
 def in_order(args: Sequence[str]) -> list[str]:
