@@ -87,9 +87,11 @@ class LabelRule:
         Raises:
             ValueError: there is one; names the record.
         """
+        if self.meaning != "auto" or column.type in ("none", "name") or (column.type == "float" and self.multilabel):
+            return  # names, or vectors
         texts = _distinct(column)
-        if self.meaning != "auto" or not all(_is_integer(text) for _, text in texts):
-            return
+        if not all(_is_integer(text) for _, text in texts):
+            return  # `read` finds names
         positions = {text: i for i, text in enumerate(names)}
         for value, text in texts:
             if text in positions and positions[text] != int(text) + self.offset:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gpuaug import LMDB, ImageFolder, TFRecord, WebDataset
+from lightning_gpuaug import LMDB, ImageFolder, RecordIO, TFRecord, WebDataset
 from tests import record_files as files
 from tests.record_files import datum, example, jpeg
 
@@ -95,6 +95,20 @@ def test_whole_numbers(tmp_path: Path) -> None:
         numbers(tmp_path, 0, labels="names")
     with pytest.raises(ValueError, match=r"TFRecord.label must be another feature than the image's, got 'i'$"):
         TFRecord("x", "i", "i")
+
+
+def test_what_is_a_name_or_a_vector_by_its_type_is_clear(tmp_path: Path) -> None:
+    records = [example({"image": jpeg(i), "label": name}) for i, name in enumerate(("2", "10"))]
+    source = TFRecord(files.write_tfrecord(tmp_path / "x", records), "image", "label", class_names=NAMES)
+    assert source.targets.tolist() == [2, 1]
+    with pytest.warns(UserWarning, match="no samples of class '1'"):
+        assert TFRecord(tmp_path / "x", "image", "label").with_classes(NAMES).targets.tolist() == [2, 1]
+    vectors = [files.recordio_record(jpeg(i), [1.0, 0.0, 0.0]) for i in range(2)]
+    rec = files.write_recordio(tmp_path / "a.rec", vectors)
+    assert RecordIO(rec, multilabel=True, class_names=NAMES).targets.tolist() == [[1, 0, 0]] * 2
+    one = files.write_recordio(tmp_path / "b.rec", [files.recordio_record(jpeg(0), 1.0)])
+    with pytest.raises(ValueError, match=r"b\.rec:0: label '1' may be a position or a class name"):
+        RecordIO(one, class_names=("0", "2", "1")).check()
 
 
 @pytest.mark.parametrize("write", [texts, numbers])
