@@ -57,7 +57,7 @@ class _Option:
             raise UsageError(f"{self.flag}: key `{error.key}` is given twice; keep one") from error
         except strict_yaml.KeyConflictError as error:
             raise UsageError(f"{self.flag}: {error}") from error
-        except yaml.YAMLError:
+        except (yaml.YAMLError, ValueError, KeyError, AttributeError):  # the latter of explicit tags
             return self.text
 
     def below(self, names: Sequence[str]) -> str | None:
@@ -86,13 +86,13 @@ def in_order(args: Sequence[str]) -> list[str]:
     leading, options = _split(args)
     lists = [option.name for option in options if option.appends]
 
-    def depth(option: _Option) -> int:
+    def place(option: _Option) -> tuple[int, bool]:
         if option.is_config:
-            return 0
-        # An appended item and its own options stay together.
-        return 1 + (option.below(lists) or option.name).count(".")
+            return 0, False
+        # An appended item and its own options stay together, behind the list itself.
+        return 1 + (option.below(lists) or option.name).count("."), not _is_list(option, lists)
 
-    return [*leading, *(word for option in sorted(options, key=depth) for word in option.words)]
+    return [*leading, *(word for option in sorted(options, key=place) for word in option.words)]
 
 
 def refuse_conflicts(args: Sequence[str]) -> None:
@@ -108,20 +108,27 @@ def refuse_conflicts(args: Sequence[str]) -> None:
     wholes: dict[str, _Option] = {}
     parts: dict[str, tuple[_Option, Any]] = {}
     for option in options:
-        if option.is_config or not option.flag.startswith("--") or option.below(lists):
+        if option.is_config or not option.flag.startswith("--"):
+            continue
+        if option.below(lists) and not _is_list(option, lists):
             continue
         first = wholes.setdefault(option.flag.replace(".init_args.", "."), option)
-        if first.text != option.text and first.value != option.value:
+        if first.text != option.text and repr(first.value) != repr(option.value):
             raise UsageError(f"{option.flag} is given twice, as {first.text!r} and {option.text!r}; keep one")
         mixed = strict_yaml.mixed_forms(option.value, option.name)
         if mixed is not None:
             raise UsageError(f"--{mixed}")
         for name, value in _parts(option.name, option.value):
             other, said = parts.setdefault(name, (option, value))
-            if said != value:
+            if repr(said) != repr(value):  # .nan is .nan, and 1 is not true
                 raise UsageError(
                     f"{name} is given twice, as {said!r} by {other.flag} and as {value!r} by {option.flag}; keep one"
                 )
+
+
+def _is_list(option: _Option, lists: Sequence[str]) -> bool:
+    """Whether an option gives the whole of a list to which others append."""
+    return option.name in lists and not option.appends
 
 
 def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
@@ -130,4 +137,6 @@ def _parts(name: str, value: Any) -> Iterator[tuple[str, Any]]:
         yield name, value
         return
     for key, inner in value.items():
+        if key in ("init_args", "dict_kwargs") and not isinstance(inner, dict):
+            continue  # none
         yield from _parts(name if key in strict_yaml.CLASS_KEYS else f"{name}.{key}", inner)

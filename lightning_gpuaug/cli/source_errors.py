@@ -31,7 +31,7 @@ def refuse_wrong_sources(arguments: Namespace | None) -> None:
     """Refuse a text in place of a source that is no path.
 
     Args:
-        arguments: of a data module, parsed; those of an `ImageDataModule` have sources.
+        arguments: of an `ImageDataModule`, parsed; None for another data module.
 
     Raises:
         UsageError: in one line that names the key, the field or class, and the value.
@@ -57,7 +57,7 @@ def refuse_sources_that_cannot_be_built(arguments: Namespace | None) -> None:
     """Say what a source has against its arguments, where the data module could not be built.
 
     Args:
-        arguments: of a data module, parsed; those of an `ImageDataModule` have sources.
+        arguments: of an `ImageDataModule`, parsed; None for another data module.
 
     Raises:
         UsageError: in one line that names the key, and the source's own words.
@@ -75,7 +75,7 @@ def refuse_sources_that_cannot_be_built(arguments: Namespace | None) -> None:
 
 def _given(arguments: Namespace | None) -> list[tuple[str, Any]]:
     """The sources' keys, and what is given for them."""
-    if arguments is None or "train_recipe" not in arguments:
+    if arguments is None:
         return []
     return [(f"data.{stage}", arguments.get(stage)) for stage in STAGES]
 

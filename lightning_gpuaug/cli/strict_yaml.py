@@ -33,6 +33,13 @@ _REPLACED_TAGS = {f"tag:yaml.org,2002:{name}" for name in ("bool", "int", "float
 CLASS_KEYS = ("class_path", "init_args", "dict_kwargs")
 """What the long form of a class with its arguments consists of."""
 
+_OPTION_LEVELS = ("data", "data.init_args", "model", "model.init_args", "trainer")
+"""Keys whose keys are names of options."""
+_HOLDS_A_CLASS = re.compile(
+    r"model|data(\.(train|val|test|predict))?|optimizer|lr_scheduler|trainer\.(callbacks|logger|plugins|strategy)(\[\d+\])?"
+)
+"""Keys whose value may be a class with its arguments; elsewhere `class_path` may be anybody's word."""
+
 
 class KeyConflictError(yaml.MarkedYAMLError):
     """Two keys of a YAML document speak of one thing."""
@@ -95,8 +102,10 @@ def _reject_conflicts(node: yaml.Node | None, path: str = "", of_options: bool =
                 raise DuplicateKeyError(dotted, *sorted((entries[name][0], line)))
             entries[name] = line, value
             _reject_conflicts(value, dotted)
-        for name, (line, _) in entries.items():
-            parts = name.split(".")
+        # Below options, in a dictionary of somebody's own, a dot may be part of a name.
+        split = [name for name in entries if "." in name] if of_options or path in _OPTION_LEVELS else []
+        for name in split:
+            line, parts = entries[name][0], name.split(".")
             for cut in range(1, len(parts)):
                 whole = ".".join(parts[:cut])
                 if whole in entries and (of_options or isinstance(entries[whole][1], yaml.MappingNode)):
@@ -132,7 +141,7 @@ def mixed_forms(value: Any, name: str) -> str | None:
     """
     inside: list[tuple[str, Any]] = []
     if isinstance(value, dict):
-        form = [key for key in CLASS_KEYS if key in value]
+        form = [key for key in CLASS_KEYS if key in value] if _HOLDS_A_CLASS.fullmatch(name) else []
         other = [key for key in value if key not in CLASS_KEYS]
         if form and other:
             if "init_args" not in form:

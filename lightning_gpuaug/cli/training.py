@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
@@ -105,14 +106,15 @@ class Parser(LightningArgumentParser):
 
     def instantiate_classes(self, cfg: Namespace, *args: Any, **kwargs: Any) -> Namespace:
         """Build what is configured; a source that cannot be built is named, with the reason."""
-        arguments = _of_command(cfg).get("data.init_args")
+        arguments = _image_data_arguments(_of_command(cfg))
         refuse_wrong_sources(arguments)
         try:
             built: Namespace = super().instantiate_classes(cfg, *args, **kwargs)
         except Exception:
             refuse_sources_that_cannot_be_built(arguments)
             raise
-        if "Namespace(class_path=" in repr(_of_command(built).get("data")):  # a source's text, taken for a path
+        data = _of_command(built).get("data")
+        if isinstance(data, ImageDataModule) and "Namespace(class_path=" in repr(data):  # a source, taken for a path
             refuse_sources_that_cannot_be_built(arguments)
         return built
 
@@ -261,11 +263,21 @@ class TrainingCLI(LightningCLI):
                 "predictions do not come back to be written; give --trainer.strategy=ddp"
             )
         batches = self.trainer.predict(**kwargs) or []
+        if kwargs.get("return_predictions") is False:  # a callback has them
+            return
         rank, several = self.trainer.global_rank, self.trainer.world_size > 1
         folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)
         path = folder / (f"predictions-rank{rank}.csv" if several else "predictions.csv")
         rows = write_predictions(path, batches, data.sample_name, data.classes)
         print(f"{rows} predictions written to {path}")
+
+
+def _image_data_arguments(cfg: Namespace) -> Namespace | None:
+    """Arguments of `data`, if it is an `ImageDataModule`: those of others mean what they like."""
+    module, _, name = (cfg.get("data.class_path") or "").rpartition(".")
+    given = getattr(importlib.import_module(module), name, None) if module else None
+    ours = isinstance(given, type) and issubclass(given, ImageDataModule)
+    return cfg.get("data.init_args") if ours else None
 
 
 def _path(cls: type) -> str:

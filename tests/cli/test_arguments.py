@@ -85,3 +85,17 @@ def test_the_command_line_wins_wherever_config_stands(tiny: list[str], tmp_path:
     extra = ["--model.model_args.drop_rate=0.1", "--model.model_args={in_chans: 3}"]
     model = main(["fit", *tiny, *extra], run=False).model
     assert model.hparams["model_args"] == {"in_chans": 3, "drop_rate": 0.1}
+
+
+def test_a_list_counts_before_what_is_appended_to_it() -> None:
+    args = ["--trainer.callbacks+=A", "--trainer.callbacks=[B]"]
+    assert in_order(args) == args[::-1]
+    with pytest.raises(UsageError, match=r"--trainer\.callbacks is given twice"):
+        refuse_conflicts(["--trainer.callbacks=[B]", "--trainer.callbacks=[C]", "--trainer.callbacks+=A"])
+
+
+def test_values_are_compared_as_they_are_written() -> None:
+    refuse_conflicts(["--a.x=.nan", "--a.x=.nan"])
+    refuse_conflicts(["--data={class_path: X, init_args: null}", "--a.x=!!int abc"])
+    with pytest.raises(UsageError, match=r"--a\.x is given twice"):
+        refuse_conflicts(["--a.x=1", "--a.x=true"])

@@ -27,8 +27,17 @@ from lightning_gpuaug.cli.strict_yaml import DuplicateKeyError, load, read
 )
 def test_duplicate_key(text: str, key: str, lines: tuple[int, int]) -> None:
     with pytest.raises(DuplicateKeyError) as caught:
-        load(text)
+        load(text, of_options=True)
     assert str(caught.value) == f"key `{key}` is given twice, on lines {lines[0]} and {lines[1]}; keep one"
+
+
+def test_a_dictionary_of_somebodys_own_may_have_any_keys(tmp_path: Path) -> None:
+    path = tmp_path / "c.yaml"
+    path.write_text("model: {layers: {layer4.0: 1, layer4: {c: 2}}, extra: {class_path: a, other: 3}}\n")
+    assert read(path)["model"] == {
+        "layers": {"layer4.0": 1, "layer4": {"c": 2}},
+        "extra": {"class_path": "a", "other": 3},
+    }
 
 
 @pytest.mark.parametrize(
@@ -37,7 +46,7 @@ def test_duplicate_key(text: str, key: str, lines: tuple[int, int]) -> None:
         ("data.seed: 16\ndata: {batch_size: 4}\n", "key `data.seed` on line 1 stands beside `data` on line 2"),
         ("data: {batch_size: 4}\n\ndata.r.hflip: 1\n", "key `data.r.hflip` on line 3 stands beside `data` on line 1"),
         ("data: Class\ndata.seed: 1\n", "key `data.seed` on line 2 stands beside `data` on line 1"),
-        ("m: {a.b: 1, a: {c: 2}}\n", "key `m.a.b` on line 1 stands beside `m.a` on line 1"),
+        ("data: {a.b: 1, a: {c: 2}}\n", "key `data.a.b` on line 1 stands beside `data.a` on line 1"),
     ],
 )
 def test_parts_of_one_thing_in_two_places_are_refused(text: str, message: str, tmp_path: Path) -> None:
@@ -100,7 +109,10 @@ def test_what_is_not_yaml_is_an_error() -> None:
             "data: `seed` stands beside init_args, which mixes the short and the long",
         ),
         (b"data: {train: {class_path: A, root: x}}\n", "data.train: `root` stands beside class_path; "),
-        (b"x: [{class_path: A, y: 1}]\n", "x[0]: `y` stands beside class_path; arguments of a class go into init_args"),
+        (
+            b"trainer: {callbacks: [{class_path: A, y: 1}]}\n",
+            "trainer.callbacks[0]: `y` stands beside class_path; arguments of a class go into init_args",
+        ),
     ],
 )
 def test_a_file_that_cannot_be_used_is_named_in_one_line(
