@@ -158,8 +158,10 @@ class Loader:
     def state_dict(self) -> dict[str, Any]:
         """Where the pass is, the same on every rank, for a loop (or a Trainer) that has the loader alone.
 
-        Empty under a Trainer that has the data module, which keeps the state then. (A Trainer restores a loader's state
-        in mid-epoch alone: behind a whole epoch, a loader without its module begins with its first order again.)
+        Empty under a Trainer that has the data module, which keeps the state then and can do more. A Trainer restores
+        a loader's state in mid-epoch alone (behind a whole epoch, a loader without its module begins with its first
+        order again), counts steps as they were (give it the same batch size and ranks), and takes a batch that was out
+        for done.
         """
         if self._locate is not None or self.bad.exactly_once:
             return {}

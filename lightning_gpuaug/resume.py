@@ -48,10 +48,12 @@ class ContinueEpoch(pl.Callback):
         progress = _progress(trainer)
         # A checkpoint of `on_train_batch_end` has its last step not counted as completed; the loop adds it.
         late = int(loop.restarted_on_train_batch_end)
-        over = (
-            int(trainer.num_training_batches) if late else 0
-        )  # an epoch that was: to the loop too, whatever its steps
-        step = resumed[1] if resumed[0] == trainer.current_epoch else over
+        if resumed[0] == trainer.current_epoch:
+            step = resumed[1]
+        elif late:  # the epoch was over: to the loop too, however many steps it has now
+            step = int(trainer.num_training_batches)
+        else:  # the next one has begun, and has had neither steps nor validation
+            step, loop.batch_progress.is_last_batch = 0, False
         if progress.completed + late != step:
             progress.ready = progress.started = progress.processed = step
             progress.completed = step - late

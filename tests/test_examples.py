@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import importlib.util
+import os
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
@@ -63,6 +66,17 @@ def test_fabric(tree: DigitsTree) -> None:
     seen = load("fabric").main(["--train", str(tree.train), "--epochs", "2", *SMALL])
     n_train = len(list(tree.train.glob("*/*.jpg")))
     assert seen == 2 * (n_train // 16) * 16
+
+
+def test_fabric_on_two_processes(tree: DigitsTree) -> None:
+    command = [sys.executable, "-W", "ignore", str(EXAMPLES / "fabric.py"), "--train", str(tree.train)]
+    command += ["--epochs", "2", "--devices", "2", *SMALL]
+    environment = {**os.environ, "CUDA_VISIBLE_DEVICES": "", "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(command, capture_output=True, text=True, env=environment, timeout=200, check=False)
+    assert done.returncode == 0, done.stderr[-3000:]
+    steps = len(list(tree.train.glob("*/*.jpg"))) // 2 // 16
+    told = [line for line in done.stdout.splitlines() if line.startswith("epoch ")]
+    assert told == [f"epoch {epoch}: {steps} steps on each of 2 devices" for epoch in range(2)]
 
 
 def test_profile_any_run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

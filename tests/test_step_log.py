@@ -71,3 +71,48 @@ def test_callbacks_and_loggers_get_what_log_would_give(
             assert torch.equal(metrics[ours], metrics[theirs])
         assert [int(step) for step, _, _ in rows(tmp_path, ours)] == list(steps)
         assert rows(tmp_path, ours) == rows(tmp_path, theirs)
+
+
+class Stop(pl.Callback):
+    """After the third step."""
+
+    def on_train_batch_end(self, trainer: pl.Trainer, *_: Any) -> None:
+        trainer.should_stop = trainer.global_step == 3
+
+
+class Own(Classifier):
+    """A training step that says nothing."""
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        return torch.nn.functional.cross_entropy(self.network(batch[0]), batch[1])
+
+
+class Manual(Both):
+    """Steps by itself."""
+
+    def __init__(self, *args: Any, **kwargs: Any) -> None:
+        super().__init__(*args, **kwargs)
+        self.automatic_optimization = False
+
+    def training_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> Tensor:
+        loss = super().training_step(batch, batch_idx)
+        optimizer = self.optimizers()
+        optimizer.zero_grad()  # type: ignore[union-attr]
+        self.manual_backward(loss)
+        optimizer.step()  # type: ignore[union-attr]
+        return loss
+
+
+@pytest.mark.parametrize("case", ["stopped", "silent", "manual"])
+def test_runs_that_stop_and_subclasses(tmp_path: Path, case: str) -> None:
+    data, logger = batches([4, 4, 4, 4, 4]), CSVLogger(tmp_path, "logs", "a")
+    callbacks = [Stop()] if case == "stopped" else []
+    fit = trainer(max_epochs=1, log_every_n_steps=2, logger=logger, callbacks=callbacks)
+    kind = {"stopped": Both, "silent": Own, "manual": Manual}[case]
+    fit.fit(kind("test_resnet", num_classes=7, lr=0.01, scheduler="none"), data, data)
+    if case == "silent":
+        validated = [step for step, _, _ in rows(tmp_path, "val/loss")]
+        assert [step for step, _, _ in rows(tmp_path, "epoch")] == validated == ["4"]
+        return
+    assert rows(tmp_path, "train/loss") == rows(tmp_path, "by_log/loss")
+    assert [int(step) for step, _, _ in rows(tmp_path, "train/loss")] == ([1, 2] if case == "stopped" else [1, 3])

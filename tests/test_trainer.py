@@ -203,18 +203,20 @@ def test_resume_with_another_batch_size(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("batch_size", [2, 1, 4])
-def test_resume_from_the_beginning_of_an_epoch(tmp_path: Path, batch_size: int) -> None:
+@pytest.mark.parametrize("options", [{"limit_val_batches": 0}, {}, {"val_check_interval": 0.5}], ids=str)
+def test_resume_from_the_beginning_of_an_epoch(tmp_path: Path, batch_size: int, options: dict[str, float]) -> None:
     class Save(pl.Callback):
         def on_train_epoch_start(self, trainer: pl.Trainer, *args: object) -> None:
             if trainer.current_epoch == 1:
                 trainer.save_checkpoint(tmp_path / "begun.ckpt")
 
-    options = {"max_epochs": 3, "limit_val_batches": 0}
+    options = {"max_epochs": 3, **options}
     straight, resumed = Tracking(), Tracking()
     trainer(tmp_path, callbacks=[Save()], **options).fit(straight, module(tmp_path, 8, 2))
     trainer(tmp_path, **options).fit(resumed, module(tmp_path, 8, batch_size), ckpt_path=tmp_path / "begun.ckpt")
     if batch_size == 2:
         assert resumed.train_steps == straight.train_steps[4:]
+        assert resumed.val_steps == [step for step in straight.val_steps if step[0] > 0]
     for epoch in (1, 2):
         assert sorted(sum((labels for e, labels, _ in resumed.train_steps if e == epoch), [])) == list(range(8))
 

@@ -246,8 +246,16 @@ class Classifier(pl.LightningModule):
         # Not in the progress bar: the bar reads its values after every batch, and reading makes the host wait for
         # the GPU. For the same reason the rate is a tensor on the CPU.
         lr = torch.tensor(self.trainer.optimizers[0].param_groups[0]["lr"], dtype=torch.float64)
-        self._step_log.note(self.trainer, {"train/loss": loss.detach(), "lr": lr})
+        values = {"train/loss": loss.detach(), "lr": lr}
+        if self.automatic_optimization:
+            self._step_log.note(self.trainer, values)
+        else:  # no hook says when a subclass steps
+            self.log_dict(values, batch_size=images.shape[0])
         return loss
+
+    def on_train_batch_end(self, *args: Any) -> None:
+        """Log the last step of a run that a callback ends."""
+        self._step_log.write_last(self.trainer)
 
     def validation_step(self, batch: tuple[Tensor, Tensor], batch_idx: int) -> None:
         """Add one batch to `val/…`."""

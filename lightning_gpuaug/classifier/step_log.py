@@ -27,11 +27,20 @@ class StepLog:
 
     def write(self, trainer: pl.Trainer) -> None:
         """To the loggers, if this optimizer step is due; from within it, while `trainer.global_step` is its number."""
-        step = trainer.global_step
         every: int = trainer.log_every_n_steps  # type: ignore[attr-defined]
-        if not trainer.loggers or every == 0 or (step + 1) % every != 0:
+        if every and (trainer.global_step + 1) % every == 0:
+            self._write(trainer, trainer.global_step)
+
+    def write_last(self, trainer: pl.Trainer) -> None:
+        """Behind an optimizer step: to the loggers, if it is the last of a run that is told to stop."""
+        if trainer.should_stop and trainer.log_every_n_steps:  # type: ignore[attr-defined]
+            self._write(trainer, trainer.global_step - 1)
+
+    def _write(self, trainer: pl.Trainer, step: int) -> None:
+        values, self._values = self._values, {}  # once
+        if not values or not trainer.loggers:
             return
-        row = {name: value.item() for name, value in self._values.items()} | {"epoch": trainer.current_epoch}
+        row = {name: value.item() for name, value in values.items()} | {"epoch": trainer.current_epoch}
         for logger in trainer.loggers:
             logger.log_metrics(row, step)
             logger.save()

@@ -13,7 +13,7 @@ import torch
 from lightning_gpuaug.cli.errors import UsageError
 
 # What a Trainer looks up by itself.
-_WORDS = ("best", "last", "hpc")
+_WORDS = ("last", "hpc")
 
 
 @dataclass(frozen=True)
@@ -30,12 +30,16 @@ class Checkpoint:
 def read_checkpoint(path: str) -> Checkpoint | None:
     """Read what is needed of the file at `path`, no weights; None where there is no such file for others to judge.
 
-    Those are the Trainer's words ("best", "last", "hpc"), names in a registry, addresses, and the folders that sharded
+    Those are the Trainer's words ("last", "hpc"), names in a registry, addresses, and the folders that sharded
     strategies write.
 
     Raises:
-        UsageError: no such file, or it is no checkpoint.
+        UsageError: no such file, it is no checkpoint, or "best", of which a new process knows nothing.
     """
+    if not path:
+        raise UsageError("ckpt_path is empty; give it the path of a checkpoint, or leave it out")
+    if path == "best" and not Path(path).exists():
+        raise UsageError("ckpt_path: best is known to nothing but the run that trained; give the file's path, or last")
     if path in _WORDS or path.startswith("registry") or "://" in path:
         return None
     if not Path(path).exists():

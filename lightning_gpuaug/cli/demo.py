@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import time
 import warnings
 from collections.abc import Callable, Iterator
@@ -14,11 +15,12 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_gpuaug.cli.errors import OK, run_command
+from lightning_gpuaug.cli.errors import OK, UsageError, run_command
 
 if TYPE_CHECKING:
     import torch
 
+    from lightning_gpuaug.classifier import Classifier
     from lightning_gpuaug.data import ImageDataModule
     from lightning_gpuaug.recipe import Normalize
 
@@ -66,9 +68,75 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--seed", type=int, default=0, help="of split, order, weights, augmentation (default: %(default)s)"
     )
-    parser.add_argument("--limit", type=int, metavar="N", help="use only the first N of the 1,797 images")
+    parser.add_argument(
+        "--limit", type=int, metavar="N", help="use only the first N of the 1,797 images, at least 30 (default: all)"
+    )
     parser.add_argument("--json", action="store_true", help="print the closing table as JSON, and nothing else")
     return parser
+
+
+def _require(option: str, value: int, least: int, most: int | None = None) -> None:
+    if value < least or (most is not None and value > most):
+        rule = f"at least {least}" if most is None else f"in {least}..{most}"
+        raise UsageError(f"{option} must be {rule}, got {value}")
+
+
+def _check(args: argparse.Namespace) -> None:
+    """Refuse what cannot work, before anything is written.
+
+    Raises:
+        UsageError: in one line that names the option, the rule and the value.
+    """
+    from lightning_gpuaug.cli.digits import FEWEST_IMAGES, NUM_IMAGES, count_training
+
+    _require("--epochs", args.epochs, 1)
+    _require("--seed", args.seed, 0, 2**32 - 1)
+    if args.limit is not None:
+        _require("--limit", args.limit, FEWEST_IMAGES, NUM_IMAGES)
+    images = count_training(args.limit)
+    if not 2 <= args.batch_size <= images:  # batch normalisation wants two
+        raise UsageError(f"--batch-size must be in 2..{images}, the number of training images, got {args.batch_size}")
+    try:
+        args.out.mkdir(parents=True, exist_ok=True)
+        refusal = None if os.access(args.out, os.W_OK | os.X_OK) else "Permission denied"
+    except OSError as error:
+        refusal = error.strerror
+    if refusal is not None:
+        raise UsageError(f"--out must be a folder that can be written to, got {args.out} ({refusal})")
+
+
+def _make_model(args: argparse.Namespace) -> Classifier:
+    """The network to train, once it has shown that it takes the images.
+
+    Raises:
+        UsageError: timm does not know it, or it wants other images.
+    """
+    import torch
+
+    from lightning_gpuaug.classifier import Classifier
+    from lightning_gpuaug.cli.digits import IMAGE_SIZE, NUM_CLASSES
+
+    try:
+        model = Classifier(
+            model=args.model,
+            num_classes=NUM_CLASSES,
+            optimizer="adamw",
+            lr=2e-3,
+            weight_decay=0.05,
+            warmup_epochs=0.1 * args.epochs,
+            label_smoothing=0.1,
+        )
+    except ValueError as error:
+        raise UsageError(f"--{error}") from error  # "model must be a timm model name, got …"
+    model.eval()
+    try:
+        with torch.inference_mode():
+            model(torch.zeros(1, 3, IMAGE_SIZE, IMAGE_SIZE))
+    except Exception as error:  # whatever a network may have against a small image
+        reason = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        rule = f"take images of {IMAGE_SIZE} × {IMAGE_SIZE} pixels"
+        raise UsageError(f"--model must {rule}, got {args.model} ({reason})") from error
+    return model.train()
 
 
 def run_demo(args: argparse.Namespace, say: Callable[[str], None]) -> DemoResult:
@@ -77,14 +145,17 @@ def run_demo(args: argparse.Namespace, say: Callable[[str], None]) -> DemoResult
     Args:
         args: the parsed options.
         say: prints one line of progress.
+
+    Raises:
+        UsageError: an option is wrong.
     """
+    _check(args)
     import torch
     from lightning.pytorch import Trainer, seed_everything
     from lightning.pytorch.callbacks import RichProgressBar
 
     from lightning_gpuaug import ops
     from lightning_gpuaug.callbacks import Throughput
-    from lightning_gpuaug.classifier import Classifier
     from lightning_gpuaug.cli.digits import IMAGE_SIZE, write_digits
     from lightning_gpuaug.data import ImageDataModule
     from lightning_gpuaug.recipe import EvalRecipe, RandomResizedCrop, TrainRecipe
@@ -92,6 +163,7 @@ def run_demo(args: argparse.Namespace, say: Callable[[str], None]) -> DemoResult
     _quiet()
     started = time.perf_counter()
     seed_everything(args.seed, workers=True, verbose=False)
+    model = _make_model(args)
     tree = write_digits(args.out / "digits", seed=args.seed, limit=args.limit)
     say(
         f"{tree.written} images written to {args.out / 'digits'}"
@@ -111,15 +183,6 @@ def run_demo(args: argparse.Namespace, say: Callable[[str], None]) -> DemoResult
         seed=args.seed,
     )
     data = make_data()
-    model = Classifier(
-        model=args.model,
-        num_classes=data.num_classes,
-        optimizer="adamw",
-        lr=2e-3,
-        weight_decay=0.05,
-        warmup_epochs=0.1 * args.epochs,
-        label_smoothing=0.1,
-    )
     throughput = Throughput()
     trainer = Trainer(
         accelerator="auto",

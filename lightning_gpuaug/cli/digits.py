@@ -15,6 +15,10 @@ from PIL import Image
 from sklearn.datasets import load_digits
 
 IMAGE_SIZE = 32
+NUM_CLASSES = 10
+NUM_IMAGES = 1797
+FEWEST_IMAGES = 30
+"""Of the first images, as many as it takes for every class to be in both parts of `split`."""
 VAL_SHARE = 0.2
 _GREY_LEVELS = 16  # a pixel counts the set bits of a 4x4 block of the original scan: 0..16
 
@@ -50,6 +54,11 @@ def split(labels: np.ndarray, seed: int) -> np.ndarray:
         members = rng.permutation(np.flatnonzero(labels == label))
         chosen[members[: round(len(members) * VAL_SHARE)]] = True
     return chosen
+
+
+def count_training(limit: int | None = None) -> int:
+    """Number of training images among the first `limit` (all by default); the same with every seed."""
+    return int((~split(load_digits().target[:limit], seed=0)).sum())
 
 
 def encode(image: np.ndarray, size: int = IMAGE_SIZE) -> bytes:

@@ -96,7 +96,7 @@ def _source(args: argparse.Namespace) -> tuple[str, RecordSource]:
         "tfrecord": ("image", "label", "checksums", "label_offset"),
         "webdataset": ("image", "label"),
         "recordio": ("idx",),
-        "lmdb": (),
+        "lmdb": ("label",),
     }[kind]
     for name, default in _DEFAULTS.items():
         if name not in allowed and getattr(args, name) != default:
@@ -116,7 +116,9 @@ def _source(args: argparse.Namespace) -> tuple[str, RecordSource]:
             case "recordio":
                 return kind, RecordIO(args.files, **named, **common)
             case _:
-                return kind, LMDB(args.files, **common)
+                if args.label not in (None, "none"):
+                    raise UsageError(f'--label of LMDB databases can only be "none", got {args.label!r}')
+                return kind, LMDB(args.files, labelled=args.label is None, **common)
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
 

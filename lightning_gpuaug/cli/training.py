@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import importlib
 import logging
 import os
 import sys
 import traceback
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
@@ -15,15 +17,18 @@ import yaml
 from jsonargparse import DefaultHelpFormatter, Namespace, set_loader
 from lightning.pytorch import LightningDataModule, LightningModule
 from lightning.pytorch.cli import ArgsType, LightningArgumentParser, LightningCLI
+from lightning.pytorch.strategies.launchers import _MultiProcessingLauncher
 from lightning.pytorch.utilities import rank_zero_only
 
 import lightning_gpuaug.sources  # noqa: F401  (short class names in YAML need the classes to be imported)
 from lightning_gpuaug.callbacks import Throughput
 from lightning_gpuaug.classifier import Classifier
 from lightning_gpuaug.cli import strict_yaml
+from lightning_gpuaug.cli.arguments import in_order, refuse_conflicts
 from lightning_gpuaug.cli.checkpoints import Checkpoint, read_checkpoint
 from lightning_gpuaug.cli.errors import OK, USAGE, UsageError, message_to_user_behind, one_line, report, run_command
 from lightning_gpuaug.cli.predictions import write_predictions
+from lightning_gpuaug.cli.source_errors import refuse_sources_that_cannot_be_built, refuse_wrong_sources
 from lightning_gpuaug.data import ImageDataModule
 
 PARSER_MODE = "gpuaug_yaml"
@@ -86,11 +91,32 @@ class Parser(LightningArgumentParser):
         report(command, message if whole else one_line(message))
         self.exit(USAGE)
 
+    def parse_args(self, args: Sequence[str] | None = None, *more: Any, **kwargs: Any) -> Namespace:  # type: ignore[override]
+        """Parse a command line, refusing contradictions; it wins over the files wherever `--config` stands in it."""
+        given = sys.argv[1:] if args is None else list(args)
+        refuse_conflicts(given)
+        parsed: Namespace = super().parse_args(in_order(given), *more, **kwargs)
+        return parsed
+
     def parse_path(self, path: str | os.PathLike[str], *args: Any, **kwargs: Any) -> Namespace:
         """Parse a configuration file, refusing keys that are given twice."""
         strict_yaml.read(path)
         parsed: Namespace = super().parse_path(path, *args, **kwargs)
         return parsed
+
+    def instantiate_classes(self, cfg: Namespace, *args: Any, **kwargs: Any) -> Namespace:
+        """Build what is configured; a source that cannot be built is named, with the reason."""
+        arguments = _image_data_arguments(_of_command(cfg))
+        refuse_wrong_sources(arguments)
+        try:
+            built: Namespace = super().instantiate_classes(cfg, *args, **kwargs)
+        except Exception:
+            refuse_sources_that_cannot_be_built(arguments)
+            raise
+        data = _of_command(built).get("data")
+        if isinstance(data, ImageDataModule) and "Namespace(class_path=" in repr(data):  # a source, taken for a path
+            refuse_sources_that_cannot_be_built(arguments)
+        return built
 
 
 class TrainingCLI(LightningCLI):
@@ -145,7 +171,6 @@ class TrainingCLI(LightningCLI):
         given = sys.argv[1:] if args is None else args
         if not isinstance(given, list):
             raise TypeError(f"args must be a list of str, got {type(given).__name__}")
-        _reject_repeated_options(given)
         if given and given[0] in EXAMPLES:
             parser.prog = f"gpuaug {given[0]}"  # what it finds wrong as a whole is told of this command
         self.config = parser.parse_args(given)
@@ -228,9 +253,17 @@ class TrainingCLI(LightningCLI):
 
     def predict(self, **kwargs: Any) -> None:
         """Run `Trainer.predict`; a `Classifier`'s predictions are written to `predictions.csv`, one file a rank."""
-        batches = self.trainer.predict(**kwargs)
         data = self.datamodule
-        if not batches or not isinstance(self.model, Classifier) or not isinstance(data, ImageDataModule):
+        if not isinstance(self.model, Classifier) or not isinstance(data, ImageDataModule):
+            self.trainer.predict(**kwargs)
+            return
+        if isinstance(self.trainer.strategy.launcher, _MultiProcessingLauncher):
+            raise UsageError(
+                f"trainer.strategy {self._configured('trainer.strategy')!r} forks or spawns its processes, and their "
+                "predictions do not come back to be written; give --trainer.strategy=ddp"
+            )
+        batches = self.trainer.predict(**kwargs) or []
+        if kwargs.get("return_predictions") is False:  # a callback has them
             return
         rank, several = self.trainer.global_rank, self.trainer.world_size > 1
         folder = Path(self.trainer.log_dir or self.trainer.default_root_dir)
@@ -239,28 +272,16 @@ class TrainingCLI(LightningCLI):
         print(f"{rows} predictions written to {path}")
 
 
+def _image_data_arguments(cfg: Namespace) -> Namespace | None:
+    """Arguments of `data`, if it is an `ImageDataModule`: those of others mean what they like."""
+    module, _, name = (cfg.get("data.class_path") or "").rpartition(".")
+    given = getattr(importlib.import_module(module), name, None) if module else None
+    ours = isinstance(given, type) and issubclass(given, ImageDataModule)
+    return cfg.get("data.init_args") if ours else None
+
+
 def _path(cls: type) -> str:
     return f"{cls.__module__}.{cls.__qualname__}"
-
-
-def _reject_repeated_options(args: list[str]) -> None:
-    """Raise when one option stands twice with different values: the first would be lost without a word.
-
-    `--config` layers and `--list+=item` appends are meant to repeat, and so are the options of appended items.
-    """
-    appended = [arg.partition("+=")[0] for arg in args if arg.startswith("--") and "+=" in arg]
-    appended += [arg.removesuffix("+") for arg in args if arg.startswith("--") and arg.endswith("+")]
-    values: dict[str, str] = {}
-    for position, arg in enumerate(args):
-        option, equals, value = arg.partition("=")
-        if not option.startswith("--") or option == "--config" or option.endswith("+"):
-            continue
-        if any(option.startswith(f"{name}.") for name in appended):
-            continue
-        name = option.replace(".init_args.", ".")
-        value = value if equals else " ".join(args[position + 1 : position + 2])
-        if values.setdefault(name, value) != value:
-            raise UsageError(f"{option} is given twice, as {values[name]!r} and {value!r}; keep one")
 
 
 def main(args: list[str], run: bool = True) -> Any:
@@ -272,8 +293,13 @@ def main(args: list[str], run: bool = True) -> Any:
 
 def _run(args: list[str]) -> int:
     try:
-        TrainingCLI(args)
+        with warnings.catch_warnings():
+            if args[0] != "fit":  # which may begin without one
+                warnings.filterwarnings("error", message=".*there is no last checkpoint available")
+            TrainingCLI(args)
     except Exception as error:
+        if isinstance(error, ValueError | UserWarning) and "(ckpt_path=" in str(error):  # what the Trainer finds
+            raise UsageError(f"ckpt_path: {error}") from error
         message = message_to_user_behind(error)
         if message is None or not _from_set_up(error):
             raise

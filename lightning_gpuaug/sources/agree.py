@@ -28,8 +28,13 @@ def require_same_numbers(stage: str, source: Source, train: Source) -> None:
     if not source.knows_targets or not _labelled(source):
         return
     theirs, ours = train.targets, source.targets
-    if theirs.dtype != ours.dtype or theirs.shape[1:] != ours.shape[1:]:
+    classes_beside_soft = {(t.ndim, t.dtype.kind) for t in (theirs, ours)} == {(1, "i"), (2, "f")}
+    if not classes_beside_soft and (theirs.dtype != ours.dtype or theirs.shape[1:] != ours.shape[1:]):
         raise ValueError(f"labels of the {stage} data are {_kind(source)}, those of the training data {_kind(train)}")
+    if classes_beside_soft and ours.ndim == 2 and ours.shape[1] != train.num_classes:
+        raise ValueError(
+            f"labels of the {stage} data are {_kind(source)}, those of the training data classes of {train.num_classes}"
+        )
     if ours.ndim == 1 and ours.dtype == np.int64 and int(ours.max()) >= train.num_classes:
         wrong = int(np.argmax(ours >= train.num_classes))
         raise ValueError(

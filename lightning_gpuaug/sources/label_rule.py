@@ -72,14 +72,12 @@ class LabelRule:
             raise ValueError(
                 f"{self.owner}.multilabel with whole numbers needs class_names: how many classes are there?"
             )
+        if self.meaning == "auto" and column.type == "int" and _may_be_vectors(column, len(classes)):
+            rule = f'may be class numbers ({self.owner}.labels="index") or a vector, one a class'
+            raise ValueError(f"{name(0)}: the label of {len(classes)} zeros and ones {rule}, which must be 0.0 and 1.0")
         table = np.zeros((count, len(classes)), dtype=np.float32)
-        records = np.repeat(np.arange(count), column.counts)
-        np.add.at(table, (records, ids), 1.0)
-        if column.type == "int" and (table > 1).any():
-            i, k = (int(at) for at in np.argwhere(table > 1)[0])
-            rule = "a vector of 0 and 1, one a class, must be floating-point numbers (0.0, 1.0)"
-            raise ValueError(f"{name(i)}: the label has class {k} twice; {rule}")
-        return classes, np.minimum(table, 1.0)
+        table[np.repeat(np.arange(count), column.counts), ids] = 1.0
+        return classes, table
 
     def require_clear(self, column: LabelColumn, names: Sequence[str], name: Name) -> None:
         """Refuse labels that may be positions in `names`, or names that stand elsewhere in it.
@@ -87,12 +85,15 @@ class LabelRule:
         Raises:
             ValueError: there is one; names the record.
         """
+        if self.meaning != "auto" or column.type in ("none", "name") or (column.type == "float" and self.multilabel):
+            return  # names, or vectors
         texts = _distinct(column)
-        if self.meaning != "auto" or not all(_is_integer(text) for _, text in texts):
-            return
-        positions = {text: i for i, text in enumerate(names)}
+        if not all(_is_integer(text) for _, text in texts):
+            return  # `read` finds names
+        positions = {int(text): i for i, text in enumerate(names) if _is_integer(text)}
         for value, text in texts:
-            if text in positions and positions[text] != int(text) + self.offset:
+            number = int(text)
+            if number in positions and positions[number] != number + self.offset:
                 rule = f'may be a position or a class name; say {self.owner}.labels="index" or "name"'
                 raise _error(column, column.values == value, name, f"label {text!r} {rule}")
 
@@ -104,7 +105,7 @@ class LabelRule:
         """
         if column.type == "none":
             return column
-        if self.meaning == "name":
+        if self.meaning == "name" and not (column.type == "float" and self.multilabel):
             return self._as_names(column, name)
         if column.type == "text" and self.meaning == "auto":
             return self._told_apart(column, name)
@@ -132,7 +133,7 @@ class LabelRule:
         numbers = [_NUMBER.fullmatch(text) is not None for text in texts]
         if all(integers):
             return self._as_numbers(column, name)
-        if not any(numbers) or any(text in texts for text in self.class_names or ()):
+        if not (any(integers) or all(numbers)) or any(text in texts for text in self.class_names or ()):
             return dataclasses.replace(column, type="name")
         if self.multilabel and all(numbers):
             return LabelColumn("float", np.array([float(text) for text in texts])[column.values], column.counts)
@@ -215,7 +216,15 @@ def _distinct(column: LabelColumn) -> list[tuple[float, str]]:
     """(value, text) of each distinct value, in the order of the values."""
     if column.type in ("text", "name"):
         return list(enumerate(column.texts))
-    return [(value, f"{value:.0f}") for value in np.unique(column.values).tolist()]
+    values = np.unique(column.values).tolist()
+    return [(value, str(value) if column.type == "int" else f"{value:.0f}") for value in values]
+
+
+def _may_be_vectors(column: LabelColumn, classes: int) -> bool:
+    """Whether whole numbers may be meant as a 0 or 1 for each of the classes."""
+    return classes > 1 and bool(
+        ((column.values == 0) | (column.values == 1)).all() and (column.counts == classes).all()
+    )
 
 
 def _error(column: LabelColumn, wrong: npt.NDArray[np.bool_], name: Name, problem: str) -> ValueError:

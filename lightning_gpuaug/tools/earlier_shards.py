@@ -68,9 +68,9 @@ def make_room(
             shards.append(path)
     if options.overwrite:
         manifest.unlink(missing_ok=True)
-        journal.begin(identity)
         for path in shards:
             path.unlink()
+        journal.begin(identity)
         return
     former: dict[str, Any] | None = journal.identity
     known: list[dict[str, Any]] = []
@@ -92,6 +92,8 @@ def make_room(
         raise ValueError(
             f"{folder} has shards that do not belong to this conversion, such as {unknown[0]}: remove them, or {remedy}"
         )
+    if strangers:
+        manifest.unlink(missing_ok=True)
     for path in strangers:  # the files' sizes are others, and so is where shards are cut
         path.unlink()
 

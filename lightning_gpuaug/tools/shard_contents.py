@@ -128,7 +128,7 @@ def shard_contents(
 
     Raises:
         OSError: an `.idx` file is not there.
-        ValueError: the records' labels contradict each other.
+        ValueError: the labels of two shards are of different types.
     """
     common = {"missing": "skip", "multilabel": multilabel, "labels": labels}
     common |= {"exclude": tuple(exclude), "index_dir": index_dir}
@@ -153,8 +153,12 @@ def shard_contents(
         findings.append(Finding(names[file], "incomplete record", text.removeprefix(f"{file}:").strip(), False))
     if count > len(skipped):
         findings.append(Finding(shards.where, "incomplete record", f"{count - len(skipped)} more such records", False))
-    # How many classes there are only the run is told, where several numbers are a label.
-    unnamed = source.needs_class_names
+    classes, targets = None, None
+    try:
+        if not source.needs_class_names:  # those only the run is told
+            classes, targets = source.classes, single_labels(source)
+    except ValueError as error:  # the images are worth looking at all the same
+        findings.append(Finding(shards.where, "unclear labels", str(error), False))
     ranges = source.reader().ranges
     paths = [os.fsdecode(bytes(path)) for path in ranges.paths]
 
@@ -167,8 +171,8 @@ def shard_contents(
         kind=kind,
         names=SampleNames(source),
         piece=piece,
-        classes=None if unnamed else source.classes,
-        targets=None if unnamed else single_labels(source),
+        classes=classes,
+        targets=targets,
         findings=findings,
     )
 

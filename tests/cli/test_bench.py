@@ -146,6 +146,7 @@ def test_tune_writes_an_overlay_that_fit_takes(
 ) -> None:
     path = tmp_path / "new" / "tuned.yaml"
     options = [f"--data.train={tree.train}", *QUICK, "--tune", "--budget=2", f"--overlay={path}"]
+    options.remove("--data.num_threads=1")
     found = printed(capsys, "loader", *options, "--data.num_threads=2", "--data.prefetch=7")
     assert set(found["best"]) == {"num_threads", "prefetch"}
     assert found["rows"][0]["num_threads"] == 2

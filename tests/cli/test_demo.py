@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
+from sklearn.datasets import load_digits
 
-from lightning_gpuaug.cli import main
-from lightning_gpuaug.cli.digits import split, write_digits
+from lightning_gpuaug import ImageDataModule, grid
+from lightning_gpuaug.cli import demo, main
+from lightning_gpuaug.cli.digits import FEWEST_IMAGES, NUM_CLASSES, NUM_IMAGES, count_training, split, write_digits
 from lightning_gpuaug.grid import CAPTION_HEIGHT, GAP, draw_grid, to_pixels
-from lightning_gpuaug.recipe import Normalize
+from lightning_gpuaug.recipe import Normalize, TrainRecipe
 
 
 def files(root: Path) -> dict[str, bytes]:
@@ -61,16 +64,16 @@ def test_pixels_undo_normalisation_exactly() -> None:
 def test_grid_puts_each_image_in_its_cell() -> None:
     pixels = np.stack([np.full((4, 6, 3), value, np.uint8) for value in (10, 90, 200)])
     pixels[1, 0, 0] = (255, 0, 0)
-    grid = np.array(draw_grid(pixels, ["a", "b", "c"], columns=2, scale=2))
+    drawn = np.array(draw_grid(pixels, ["a", "b", "c"], columns=2, scale=2))
     cell_w, cell_h = 12 + GAP, 8 + CAPTION_HEIGHT + GAP
-    assert grid.shape == (2 * cell_h + GAP, 2 * cell_w + GAP, 3)
-    assert (grid[GAP : GAP + 8, GAP : GAP + 12] == 10).all()
-    second = grid[GAP : GAP + 8, GAP + cell_w : GAP + cell_w + 12]
+    assert drawn.shape == (2 * cell_h + GAP, 2 * cell_w + GAP, 3)
+    assert (drawn[GAP : GAP + 8, GAP : GAP + 12] == 10).all()
+    second = drawn[GAP : GAP + 8, GAP + cell_w : GAP + cell_w + 12]
     assert (second[:2, :2] == (255, 0, 0)).all()
     assert (second[2:] == 90).all()
-    assert (grid[GAP + cell_h : GAP + cell_h + 8, GAP : GAP + 12] == 200).all()
-    assert (grid[GAP + cell_h : GAP + cell_h + 8, GAP + cell_w :] == 255).all()  # no fourth image
-    caption = grid[GAP + 8 : GAP + 8 + CAPTION_HEIGHT, GAP : GAP + 12]
+    assert (drawn[GAP + cell_h : GAP + cell_h + 8, GAP : GAP + 12] == 200).all()
+    assert (drawn[GAP + cell_h : GAP + cell_h + 8, GAP + cell_w :] == 255).all()  # no fourth image
+    caption = drawn[GAP + 8 : GAP + 8 + CAPTION_HEIGHT, GAP : GAP + 12]
     assert (caption < 128).any()
 
 
@@ -94,8 +97,87 @@ def test_demo_end_to_end(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> 
     assert torch.get_num_threads() == threads
 
 
-def test_demo_reports_a_wrong_model_in_one_line(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["demo", "--out", str(tmp_path), "--limit", "100", "--model", "resnet10x"]) == 1
-    err = capsys.readouterr().err.strip().splitlines()
-    assert err[-1].startswith("gpuaug demo: error: ")
-    assert "resnet10x" in err[-1]
+@pytest.mark.parametrize(
+    ("options", "line"),
+    [
+        ("--epochs=0", "--epochs must be at least 1, got 0"),
+        ("--epochs=-1", "--epochs must be at least 1, got -1"),
+        ("--limit=-3", "--limit must be in 30..1797, got -3"),
+        ("--limit=5", "--limit must be in 30..1797, got 5"),
+        ("--seed=-1", "--seed must be in 0..4294967295, got -1"),
+        ("--batch-size=0", "--batch-size must be in 2..1438, the number of training images, got 0"),
+        ("--limit=100 --batch-size=81", "--batch-size must be in 2..80, the number of training images, got 81"),
+        ("--out=/proc/x", "--out must be a folder that can be written to, got /proc/x (No such file or directory)"),
+        ("--model=resnet10x", "--model must be a timm model name, got 'resnet10x'; nearest: resnet10t"),
+        ("--model=vit_tiny_patch16_224", "--model must take images of 32 × 32 pixels, got vit_tiny_patch16_224 ("),
+    ],
+)
+def test_a_wrong_option_is_one_line(
+    options: str, line: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["demo", "--out", str(tmp_path), *options.split()]) == 2
+    [err] = capsys.readouterr().err.strip().splitlines()
+    assert err.startswith(f"gpuaug demo: error: {line}")
+    assert list(tmp_path.iterdir()) == []  # nothing was written
+
+
+def test_the_fewest_images_have_every_class_on_both_sides() -> None:
+    labels = load_digits().target
+    for limit, enough in ((FEWEST_IMAGES - 1, False), (FEWEST_IMAGES, True)):
+        chosen = split(labels[:limit], seed=3)
+        both = [set(labels[:limit][side]) for side in (chosen, ~chosen)]
+        assert (both == [set(range(NUM_CLASSES))] * 2) is enough
+        assert count_training(limit) == (~chosen).sum()
+    assert len(labels) == NUM_IMAGES
+
+
+def test_the_table_shows_what_was_measured(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+    monkeypatch.setenv("COLUMNS", "100")
+    measured = demo.DemoResult(0.98765, 12345.6, 0.0321, "gpu", "cuda", "NVIDIA H200", 41.6, ["a/train", "a/x.png"])
+    for result, shown in (
+        (measured, ["12,346", "3.2%"]),
+        (replace(measured, images_per_second=None, data_wait_share=None), ["run too short to tell"] * 2),
+    ):
+        monkeypatch.setattr(demo, "run_demo", lambda args, say, result=result: result)
+        assert main(["demo"]) == 0
+        rows = [
+            [cell.strip() for cell in line.split("│")[1:-1]]
+            for line in capsys.readouterr().out.splitlines()
+            if line.startswith("│")
+        ]
+        assert rows == [
+            ["validation top-1", "0.9877"],
+            ["training images/s", shown[0]],
+            ["time waiting for data", shown[1]],
+            ["JPEGs decoded on", "gpu"],
+            ["augmentation op ran on", "cuda"],
+            ["model trained on", "NVIDIA H200"],
+            ["whole run", "42 s"],
+            ["files written", "a/train"],
+            ["", "a/x.png"],
+        ]
+
+
+def test_labels_of_the_preview_belong_to_its_images(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    greys = {"black": 0, "dark": 80, "light": 160, "white": 240}
+    for name, grey in greys.items():
+        (tmp_path / "train" / name).mkdir(parents=True)
+        for copy in range(12):
+            Image.new("RGB", (32, 32), (grey,) * 3).save(tmp_path / "train" / name / f"{copy}.jpg")
+    recipe = TrainRecipe(hflip=0.0)
+    data = ImageDataModule(train=tmp_path / "train", batch_size=16, image_size=32, train_recipe=recipe)
+    drawn: list[tuple[np.ndarray, list[str], Image.Image]] = []
+
+    def noted(pixels: np.ndarray, captions: list[str], **options: int) -> Image.Image:
+        drawn.append((pixels, captions, draw_grid(pixels, captions, **options)))
+        return drawn[-1][2]
+
+    monkeypatch.setattr(grid, "draw_grid", noted)
+    path = demo.write_preview(data, recipe.normalize, torch.device("cpu"), tmp_path / "preview.png")
+    [(pixels, captions, picture)] = drawn
+    assert len(pixels) == len(captions) == 40
+    assert set(captions) == set(greys)
+    for image, caption in zip(pixels, captions, strict=True):
+        assert np.abs(image.astype(int) - greys[caption]).max() <= 3
+    with Image.open(path) as saved:
+        assert (np.array(saved) == np.array(picture)).all()

@@ -106,8 +106,10 @@ def test_same_option_twice_with_one_value_is_no_conflict(tiny: list[str]) -> Non
 
 def test_both_forms_in_one_file(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     option = config(tmp_path, "data:\n  train: /a\n  init_args:\n    train: /b\n")
-    assert main(["fit", option, "--model.model=test_resnet"]) == 2
-    assert "/b" in capsys.readouterr().err
+    assert error_of(capsys, "fit", option, "--model.model=test_resnet") == (
+        f"gpuaug fit: error: {tmp_path / 'c.yaml'}: data: `train` stands beside init_args, which mixes the short and "
+        "the long form; move it into init_args, or leave init_args out"
+    )
 
 
 @pytest.mark.parametrize(
@@ -216,6 +218,35 @@ def test_predict_writes_a_row_for_each_image(
     assert f"{len(rows)} predictions written to" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("strategy", ["ddp_spawn", "ddp_fork"])
+def test_predict_refuses_processes_whose_predictions_do_not_come_back(
+    strategy: str, tree: DigitsTree, tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    given = [option for option in tiny if not option.startswith("--trainer.devices")]
+    given += ["--trainer.devices=2", f"--trainer.strategy={strategy}", "--trainer.logger=false"]
+    given += [f"--data.predict={tree.val}", f"--trainer.default_root_dir={tmp_path}"]
+    assert error_of(capsys, "predict", *given) == (
+        f"gpuaug predict: error: trainer.strategy '{strategy}' forks or spawns its processes, and their predictions do "
+        "not come back to be written; give --trainer.strategy=ddp"
+    )
+
+
+def test_predict_leaves_a_file_without_rows_too(tree: DigitsTree, tiny: list[str], tmp_path: Path) -> None:
+    none = [f"--data.predict={tree.val}", "--trainer.limit_predict_batches=0", "--trainer.logger=false"]
+    assert main(["predict", *tiny, *none, f"--trainer.default_root_dir={tmp_path}"]) == 0
+    assert (tmp_path / "predictions.csv").read_text().splitlines() == ["file,label,probability,class"]
+
+
+@pytest.mark.parametrize("word", ["last", "hpc"])
+def test_a_checkpoint_that_the_trainer_does_not_find(
+    word: str, tiny: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Untrained weights are not what somebody wants to validate."""
+    error = error_of(capsys, "validate", *tiny, f"--ckpt_path={word}", f"--trainer.default_root_dir={tmp_path}")
+    assert error.startswith("gpuaug validate: error: ckpt_path: ")
+    assert f'(ckpt_path="{word}")' in error
+
+
 def test_two_ranks_write_one_config(tiny: list[str], tmp_path: Path) -> None:
     options = [option for option in tiny if not option.startswith("--trainer.devices")]
     options += ["--trainer.devices=2", "--trainer.strategy=ddp", "--trainer.logger=false"]
@@ -234,7 +265,8 @@ def test_two_ranks_write_one_config(tiny: list[str], tmp_path: Path) -> None:
         (["--data.bogus=1"], "data: Option 'bogus' is not accepted"),
         (["--model.lr=fast"], "model.lr: Expected a <class 'float'>. Got value: fast"),
         (["--trainer.max_epochs=x"], "trainer.max_epochs: Expected a <class 'int'>, got x"),
-        (["--data.test={class_path: FileLost, init_args: {path: x}}"], "not a source: {'class_path': 'FileLost'"),
+        (["--ckpt_path="], "ckpt_path is empty; give it the path of a checkpoint"),
+        (["--ckpt_path=best"], "ckpt_path: best is known to nothing but the run that trained"),
         (["--ckpt_path=/no/such.ckpt"], "ckpt_path: no such checkpoint: /no/such.ckpt (seen from "),
         (["--ckpt_path=/no/such/weights.pt"], "ckpt_path: no such checkpoint: /no/such/weights.pt (seen from "),
         (["--trainer.max_epoch=1"], "unrecognized arguments: --trainer.max_epoch=1"),

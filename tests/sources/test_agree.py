@@ -60,9 +60,19 @@ def test_numbers_that_are_no_class_and_other_kinds_are_refused(tmp_path: Path) -
         ValueError, match=r"000001\.jpg: label 9 of the val data is no class of .*, whose labels are 0\.\.2 "
     ):
         module(train, listed(tmp_path, "val", "2", "9"))
-    vectors = Examples([(jpeg(0), 0)], known_targets=np.array([[0.0, 1.0, 0.5]], dtype=np.float32))
-    with pytest.raises(ValueError, match=r"labels of the val data are 3 numbers each, those of .* data class numbers$"):
-        module(train, vectors)
+    numbers = Examples([(jpeg(0), 0)], known_targets=np.array([0.5], dtype=np.float32))
+    with pytest.raises(ValueError, match=r"labels of the val data are floating-point numbers, .* data class numbers$"):
+        module(train, numbers)
+
+
+def test_classes_may_stand_beside_soft_labels(tmp_path: Path) -> None:
+    soft = Examples([(jpeg(i), 0) for i in range(2)], known_targets=np.eye(3, dtype=np.float32)[:2])
+    assert module(soft, listed(tmp_path, "val", "2", "0")).val_dataloader() is not None
+    assert module(listed(tmp_path, "train", "0", "1", "2"), soft).val_dataloader() is not None
+    with pytest.raises(ValueError, match=r"label 3 of the val data is no class of .*, whose labels are 0\.\.2 "):
+        module(soft, listed(tmp_path, "val", "3", "0"))
+    with pytest.raises(ValueError, match=r"labels of the val data are 3 numbers each, .* classes of 2$"):
+        module(listed(tmp_path, "train", "0", "1"), soft)
 
 
 def test_data_without_labels_has_nothing_to_agree_on(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from lightning_gpuaug import LMDB, ImageFolder, TFRecord, WebDataset
+from lightning_gpuaug import LMDB, ImageFolder, RecordIO, TFRecord, WebDataset
 from tests import record_files as files
 from tests.record_files import datum, example, jpeg
 
@@ -46,6 +46,20 @@ NAMES = ("1", "10", "2")
         (("0.25 1", "0 .5"), {"multilabel": True}, None, [[0.25, 1], [0, 0.5]]),
         (("0 2", ""), {"multilabel": True, "class_names": ("a", "b", "c")}, ("a", "b", "c"), [[1, 0, 1], [0, 0, 0]]),
         (("dog,cat", "dog"), {"multilabel": True}, ("cat", "dog"), [[1, 1], [0, 1]]),
+        (
+            ("1 1 3", "2"),
+            {"multilabel": True, "class_names": tuple("abcd")},
+            tuple("abcd"),
+            [[0, 1, 0, 1], [0, 0, 1, 0]],
+        ),
+        (
+            ("0 1", "1 0"),
+            {"multilabel": True, "class_names": ("a", "b"), "labels": "index"},
+            ("a", "b"),
+            [[1, 1], [1, 1]],
+        ),
+        (("1.5", "cat"), {}, ("1.5", "cat"), [0, 1]),  # no number is among them that could be a class
+        (("1e5", "cab"), {}, ("1e5", "cab"), [0, 1]),
     ],
 )
 def test_texts(tmp_path: Path, labels: tuple[str], fields: dict, classes: object, targets: list) -> None:  # type: ignore[type-arg]
@@ -62,16 +76,17 @@ def test_texts(tmp_path: Path, labels: tuple[str], fields: dict, classes: object
         (("2.0", "3.0"), {}, r"0: all labels must be class numbers, or .*, got '2.0'$"),
         (("1", "cat"), {}, r"1: all labels must be class numbers, or all class names .*, got 'cat'$"),
         (("dog 1", "0"), {"multilabel": True}, r"0: all labels must be .*, got '1'$"),
-        (("0.5 dog",), {"multilabel": True}, r"0: all labels must be .*, got '0.5'$"),
+        (("0.5 1 dog",), {"multilabel": True}, r"0: all labels must be .*, got '0.5'$"),
         (("1", "cat"), {"labels": "index"}, r"1: label must be a class number, got 'cat'$"),
         (("1" * 30,), {"labels": "index"}, r"0: label must be a class number, got '1+'$"),
         (("9" * 20,), {}, r"0: label must be a class number, got '9+'$"),
         (("4",), {"labels": "name", "class_names": ("1", "2")}, r"0: label must be one of the 2 classes, got '4'$"),
         (
-            ("0 1 1 0",),
+            ("0 1 1 0", "1 0 0 0"),
             {"multilabel": True, "class_names": ("a", "b", "c", "d")},
-            r"0: the label has class 0 twice; a vector of 0 and 1, one a class, must be floating-point numbers",
+            r"0: the label of 4 zeros and ones may be class numbers \(WebDataset.labels=\"index\"\) or a vector, one",
         ),
+        (("001", "0"), {"class_names": ("3", "4", "1")}, r"0: label '001' may be a position or a class name"),
     ],
 )
 def test_texts_that_are_refused(tmp_path: Path, labels: tuple[str], fields: dict, message: str) -> None:  # type: ignore[type-arg]
@@ -87,14 +102,34 @@ def test_whole_numbers(tmp_path: Path) -> None:
     assert numbers(tmp_path, 1, 3, class_names=("1", "2", "3"), label_offset=-1).targets.tolist() == [0, 2]
     with pytest.raises(ValueError, match=r"x:1: label '1' may be a position or a class name"):
         numbers(tmp_path, 0, 1, class_names=NAMES).check()
-    with pytest.raises(ValueError, match=r"x:0: the label has class 0 twice"):
+    with pytest.raises(ValueError, match=r"x:0: the label of 4 zeros and ones may be class numbers"):
         numbers(tmp_path, [0, 1, 1, 0], multilabel=True, class_names=("a", "b", "c", "d")).check()
+    boxes = numbers(tmp_path, [1, 1, 3], [2], multilabel=True, class_names=("a", "b", "c", "d"))
+    assert boxes.targets.tolist() == [[0, 1, 0, 1], [0, 0, 1, 0]]
+    large = numbers(tmp_path, 2**53, 2**53 + 1, labels="name")
+    assert (large.classes, large.targets.tolist()) == ((str(2**53), str(2**53 + 1)), [0, 1])
     with pytest.raises(ValueError, match=r'TFRecord.label_offset must be 0 with labels="name", got 1$'):
         numbers(tmp_path, 0, label_offset=1, labels="name")
     with pytest.raises(ValueError, match=r"TFRecord.labels must be \"auto\", \"index\" or \"name\", got 'names'$"):
         numbers(tmp_path, 0, labels="names")
     with pytest.raises(ValueError, match=r"TFRecord.label must be another feature than the image's, got 'i'$"):
         TFRecord("x", "i", "i")
+
+
+def test_what_is_a_name_or_a_vector_by_its_type_is_clear(tmp_path: Path) -> None:
+    records = [example({"image": jpeg(i), "label": name}) for i, name in enumerate(("2", "10"))]
+    source = TFRecord(files.write_tfrecord(tmp_path / "x", records), "image", "label", class_names=NAMES)
+    assert source.targets.tolist() == [2, 1]
+    with pytest.warns(UserWarning, match="no samples of class '1'"):
+        assert TFRecord(tmp_path / "x", "image", "label").with_classes(NAMES).targets.tolist() == [2, 1]
+    vectors = [files.recordio_record(jpeg(i), [1.0, 0.0, 0.0]) for i in range(2)]
+    rec = files.write_recordio(tmp_path / "a.rec", vectors)
+    for meaning in ("auto", "name"):
+        source = RecordIO(rec, multilabel=True, class_names=NAMES, labels=meaning)
+        assert source.targets.tolist() == [[1, 0, 0]] * 2
+    one = files.write_recordio(tmp_path / "b.rec", [files.recordio_record(jpeg(0), 1.0)])
+    with pytest.raises(ValueError, match=r"b\.rec:0: label '1' may be a position or a class name"):
+        RecordIO(one, class_names=("0", "2", "1")).check()
 
 
 @pytest.mark.parametrize("write", [texts, numbers])
@@ -112,6 +147,9 @@ def test_validation_data_of_a_training_folder_with_numbers_for_names(tmp_path: P
 
     with pytest.raises(ValueError, match=r": label '1' may be a position or a class name; say \w+.labels=\"index\""):
         source().with_classes(classes)
+    with pytest.raises(ValueError, match=r": label '(1|001)' may be a position or a class name"):
+        (texts(tmp_path, "001", "002") if write is texts else source()).with_classes(("1", "10", "2"))
+    source()
     with pytest.warns(UserWarning, match="no samples of class"):
         assert source(labels="index").with_classes(classes).targets.tolist() == [1, 2]
     with pytest.warns(UserWarning, match="no samples of class"):

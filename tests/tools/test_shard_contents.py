@@ -226,8 +226,10 @@ def test_labels_that_look_like_numbers_are_what_the_run_says(tmp_path: Path) -> 
     tar = write_tar(tmp_path / "a.tar", {"1.jpg": jpeg(1), "1.cls": b"2.0", "2.jpg": jpeg(2), "2.cls": b"10"})
     shards = find_shards(str(tar))
     assert shards is not None
-    with pytest.raises(ValueError, match=r"a\.tar:1: all labels must be class numbers, or all class names"):
-        shard_contents(shards)
+    unclear = shard_contents(shards)
+    assert (len(unclear), unclear.classes, unclear.targets) == (2, None, None)
+    assert [(found.kind, found.exclude) for found in unclear.findings] == [("unclear labels", False)]
+    assert "a.tar:1: all labels must be class numbers, or all class names" in unclear.findings[0].reason
     assert shard_contents(shards, labels="name").classes == ("10", "2.0")
     several = write_tar(tmp_path / "b.tar", {"1.jpg": jpeg(1), "1.cls": b"0 3"})
     shards = find_shards(str(several))
