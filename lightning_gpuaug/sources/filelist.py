@@ -17,6 +17,7 @@ import numpy.typing as npt
 from lightning_gpuaug.sources.base import Feed, Source, Targets, map_classes, read_only, validated_classes
 from lightning_gpuaug.sources.encoded import fixed_paths
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
+from lightning_gpuaug.sources.label_rule import translated
 from lightning_gpuaug.sources.listfile import ListError, Listing, read_listing
 from lightning_gpuaug.sources.names import ABSOLUTE, NameList
 from lightning_gpuaug.sources.remote import RemoteReader, is_remote, unread_address
@@ -224,18 +225,10 @@ class FileList(Source):
         wanted = self.training_classes
         if wanted is None or self.labels == "none":
             return read_only(targets)
-        if targets.ndim == 2:
-            assert own is not None  # multi-label always has names
-            used = np.flatnonzero(targets.any(axis=0))
-            order = map_classes([own[i] for i in used], wanted, self._list)
-            return read_only(_scatter(targets[:, used].astype(np.float32), order, len(wanted)))
-        used, codes = np.unique(targets, return_inverse=True)
-        if own is None:
+        if targets.ndim == 1 and own is None:
             self._labels_are_integers(tuple(wanted))  # refuses what could be positions or names
             self._integers(tuple(wanted))  # refuses what is no position
-            own = tuple(wanted)
-        order = map_classes([own[i] for i in used], wanted, self._list)
-        return read_only(order[codes.reshape(-1)])
+        return read_only(translated(own, targets, wanted, self._list))
 
     def _labels_are_integers(self, names: tuple[str, ...] | None) -> bool:
         """Whether labels are positions (rather than names), the class list being `names` if that is known."""

@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
+from lightning_gpuaug.sources.arrayheader import MAGIC
 from lightning_gpuaug.sources.imagefile import MAX_PIXELS, Problem, problem_in, unreadable
 from lightning_gpuaug.sources.imageheader import size_of, sniff
 from lightning_gpuaug.tools import workers
-from lightning_gpuaug.tools.array_check import MAGIC, array_facts
+from lightning_gpuaug.tools.array_check import array_facts
 from lightning_gpuaug.tools.contents import Contents
 from lightning_gpuaug.tools.findings import Finding
 from lightning_gpuaug.tools.pieces import MAX_BYTES, Piece, PieceReader

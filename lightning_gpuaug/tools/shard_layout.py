@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -12,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuaug.sources import Source
+from lightning_gpuaug.sources.encoded import file_states, fixed_paths
 from lightning_gpuaug.tools.convert_options import ConvertOptions
 from lightning_gpuaug.tools.pieces import Piece
 from lightning_gpuaug.tools.shard_files import ShardSample, ShardTask
@@ -31,7 +31,7 @@ class ShardLayout:
     """
 
     def __init__(self, source: Source, folder: Path, options: ConvertOptions) -> None:
-        self._states = _file_states(source.paths)
+        self._states = _file_states(fixed_paths(source.paths))
         self._source, self._folder, self._options = source, folder, options
         order = sample_order(len(source), options.shuffle)
         self._parts = cut(order, self._states[:, 0], options.shard_images, options.most_bytes)
@@ -66,18 +66,9 @@ class ShardLayout:
         return ShardSample(source.sample_name(i), self._keys[i], Piece(source.paths[i]), label, name)
 
 
-def _file_states(paths: Sequence[str]) -> npt.NDArray[np.int64]:
-    """int64 (N, 2): bytes and time of change (ns) of each file."""
-    states = np.zeros((len(paths), 2), dtype=np.int64)
-
-    def look(begin: int) -> None:
-        for i, path in enumerate(paths[begin : begin + _STATS_AT_ONCE], begin):
-            try:
-                found = os.stat(path)
-            except OSError:  # found again, and told, when it is read
-                continue
-            states[i] = found.st_size, found.st_mtime_ns
-
-    with ThreadPoolExecutor(_STAT_THREADS) as pool:
-        list(pool.map(look, range(0, len(paths), _STATS_AT_ONCE)))
-    return states
+def _file_states(paths: npt.NDArray[np.bytes_]) -> npt.NDArray[np.int64]:
+    """int64 (N, 2): bytes and time of change (ns) of each file; 0 where there is none, as reading will tell."""
+    parts = np.array_split(paths, -(-len(paths) // _STATS_AT_ONCE))
+    with ThreadPoolExecutor(_STAT_THREADS) as pool:  # they wait for a disk, or for a network
+        states = np.concatenate(list(pool.map(file_states, parts)))
+    return np.where(states[:, :1] < 0, 0, states)
