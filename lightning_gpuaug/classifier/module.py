@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from typing import Any, Literal, get_args
 
 import lightning.pytorch as pl
@@ -14,6 +15,7 @@ from lightning.pytorch.utilities import rank_zero_warn
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from torch import Tensor, nn
 
+from lightning_gpuaug.classifier.batch_counters import BatchCounters
 from lightning_gpuaug.classifier.ema import AverageUpdater, make_average
 from lightning_gpuaug.classifier.metrics import EvaluationMetrics, Task
 from lightning_gpuaug.classifier.names import require_known_model, require_known_optimizer, require_plain
@@ -155,6 +157,7 @@ class Classifier(pl.LightningModule):
         self.test_metrics = EvaluationMetrics(task, num_classes)
         self._step_log = StepLog()
         self._ema: AverageUpdater | None = None
+        self._counters: BatchCounters | None = None
         self._compiled = False
         self._planned_steps = 0
 
@@ -206,7 +209,9 @@ class Classifier(pl.LightningModule):
         scheduler.step_update(num_updates=self.trainer.global_step)
 
     def on_train_start(self) -> None:
-        """Pair the averaged weights with the live ones, now that both are where they will stay."""
+        """Pair the averaged weights with the live ones, now that both are where they will stay; find the counters."""
+        # A compiled network counts within its kernels.
+        self._counters = None if self.hparams["compile"] else BatchCounters(self.network)
         if self.ema_network is not None:
             strategy = self.trainer.strategy
             if not isinstance(strategy, SingleDeviceStrategy | DDPStrategy):
@@ -242,7 +247,9 @@ class Classifier(pl.LightningModule):
         """The batch's mean loss, a float32 scalar."""
         images, targets = batch
         self._check_batch(images, targets)
-        loss = self._training_loss(self.network(images), targets)
+        with nullcontext() if self._counters is None else self._counters.one_batch():
+            logits = self.network(images)
+        loss = self._training_loss(logits, targets)
         # Not in the progress bar: the bar reads its values after every batch, and reading makes the host wait for
         # the GPU. For the same reason the rate is a tensor on the CPU.
         lr = torch.tensor(self.trainer.optimizers[0].param_groups[0]["lr"], dtype=torch.float64)
@@ -297,7 +304,7 @@ class Classifier(pl.LightningModule):
         """The batch's mean loss, a float32 scalar."""
         smoothing = self.hparams["label_smoothing"]
         if self.hparams["loss"] == "cross_entropy":
-            return self._losses(logits, targets, smoothing).mean()
+            return self._losses(logits, targets, smoothing, reduction="mean")
         if not targets.is_floating_point():
             targets = F.one_hot(targets, self.num_classes)
         targets = targets.float() * (1.0 - smoothing) + smoothing / self.num_classes
@@ -305,12 +312,13 @@ class Classifier(pl.LightningModule):
             targets = (targets > self.hparams["target_threshold"]).float()
         return F.binary_cross_entropy_with_logits(logits.float(), targets)
 
-    def _losses(self, logits: Tensor, targets: Tensor, label_smoothing: float) -> Tensor:
-        """Each sample's loss, float32 (N,)."""
+    def _losses(self, logits: Tensor, targets: Tensor, label_smoothing: float, reduction: str = "none") -> Tensor:
+        """Each sample's loss, float32 (N,), or their "mean"."""
         if self.task == "multiclass":
-            return F.cross_entropy(logits.float(), targets, label_smoothing=label_smoothing, reduction="none")
+            return F.cross_entropy(logits.float(), targets, label_smoothing=label_smoothing, reduction=reduction)
         targets = targets * (1.0 - label_smoothing) + 0.5 * label_smoothing
-        return F.binary_cross_entropy_with_logits(logits.float(), targets, reduction="none").mean(dim=1)
+        losses = F.binary_cross_entropy_with_logits(logits.float(), targets, reduction=reduction)
+        return losses.mean(dim=1) if reduction == "none" else losses
 
     def _check_images(self, images: Tensor | list[Tensor]) -> None:
         if not isinstance(images, Tensor):

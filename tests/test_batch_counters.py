@@ -1,0 +1,106 @@
+"""Batch norms' counters hold what torch's own counting gives, and are counted together."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from lightning_gpuaug.classifier.batch_counters import BatchCounters
+from tests.test_classifier import batches, classifier, trainer
+
+pytestmark = pytest.mark.filterwarnings("ignore:`isinstance.treespec, LeafSpec.` is deprecated")
+
+
+class Calls(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Notes what torch is asked to do with whole numbers."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.count: Counter[str] = Counter()
+
+    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        first = args[0][0] if args and isinstance(args[0], list | tuple) and args[0] else args[0] if args else None
+        if isinstance(first, Tensor) and first.dtype == torch.int64:
+            self.count[str(function)] += 1
+        return function(*args, **(kwargs or {}))
+
+
+def counts(network: nn.Module) -> dict[str, int]:
+    return {name: int(value) for name, value in network.named_buffers() if name.endswith("num_batches_tracked")}
+
+
+class Net(nn.Module):
+    """One norm of each kind."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.plain = nn.BatchNorm2d(3)
+        self.frozen = nn.BatchNorm2d(3)
+        self.averaging = nn.BatchNorm2d(3, momentum=None)
+        self.untracked = nn.BatchNorm2d(3, track_running_stats=False)
+        self.last = nn.BatchNorm2d(3)
+
+    def forward(self, images: Tensor) -> Tensor:
+        return self.last(self.untracked(self.averaging(self.frozen(self.plain(images)))))  # type: ignore[no-any-return]
+
+
+def test_counters_and_statistics_are_torchs_own() -> None:
+    torch.manual_seed(0)
+    theirs, ours = Net(), Net()
+    for network in (theirs, ours):
+        network.train().frozen.eval()
+    counters, images = BatchCounters(ours), torch.randn(3, 4, 3, 5, 5)
+    for batch in images:
+        with counters.one_batch():
+            got = ours(batch)
+        torch.testing.assert_close(got, theirs(batch), rtol=0, atol=0)
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
+    assert ours.state_dict().keys() == theirs.state_dict().keys()
+    wanted = {"plain": 3, "frozen": 0, "averaging": 3, "last": 3}
+    assert counts(ours) == {f"{name}.num_batches_tracked": count for name, count in wanted.items()}
+
+
+def test_a_batch_that_fails_is_not_counted_and_leaves_the_counters() -> None:
+    network = Net().train()
+    counters = BatchCounters(network)
+    before = dict(network.named_buffers())
+    with pytest.raises(ValueError, match="4D input"), counters.one_batch():
+        network(torch.zeros(3))
+    assert dict(network.named_buffers()).keys() == before.keys()
+    assert all(value is before[name] for name, value in network.named_buffers())
+    assert set(counts(network).values()) == {0}
+
+
+def test_norms_that_need_their_counter_keep_it() -> None:
+    network = nn.Sequential(nn.SyncBatchNorm(3))
+    with BatchCounters(network).one_batch():
+        assert network[0].num_batches_tracked is not None
+
+
+@pytest.mark.parametrize("model", ["test_resnet", "test_efficientnet"])  # nn.BatchNorm2d, and timm's BatchNormAct2d
+def test_training_counts_all_norms_at_once(model: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    net, calls = classifier(model=model), Calls()
+    forward = net.network.forward
+
+    def watched(images: Tensor) -> Any:
+        with calls:
+            return forward(images)
+
+    monkeypatch.setattr(net.network, "forward", watched)
+    trainer(max_epochs=2).fit(net, batches([4, 4, 2]), batches([4]))
+    assert not calls.count  # no norm counts for itself
+    assert set(counts(net.network).values()) == {6}
+
+
+def test_a_compiled_network_counts_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(nn.Module, "compile", lambda self, **options: None)
+    net, calls = classifier(compile=True), Calls()
+    with calls:
+        trainer(max_epochs=1).fit(net, batches([4, 4, 2]), batches([4]))
+    assert not any("foreach" in name for name in calls.count)
+    assert set(counts(net.network).values()) == {3}
