@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import os
-import re
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
@@ -17,15 +16,14 @@ import numpy.typing as npt
 from lightning_gpuaug.sources.base import Feed, Source, Targets, map_classes, read_only, validated_classes
 from lightning_gpuaug.sources.encoded import fixed_paths
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
-from lightning_gpuaug.sources.label_rule import translated
+from lightning_gpuaug.sources.label_rule import LabelRule, translated
+from lightning_gpuaug.sources.labels import LabelColumn
 from lightning_gpuaug.sources.listfile import ListError, Listing, read_listing
 from lightning_gpuaug.sources.names import ABSOLUTE, NameList
 from lightning_gpuaug.sources.remote import RemoteReader, is_remote, unread_address
 
 Labels = Literal["auto", "index", "name", "none"]
 
-_INTEGER = re.compile(r"[+-]?[0-9]+")
-_DECIMAL = re.compile(r"[+-]?[0-9]*\.[0-9]*(e[+-]?[0-9]+)?", re.IGNORECASE)
 #: `check` looks for at most so many files (evenly spread over the list): on a network drive each costs a round trip.
 FILES_CHECKED = 20_000
 _STAT_THREADS = 16
@@ -98,7 +96,7 @@ class FileList(Source):
     @property
     def paths(self) -> Sequence[str]:
         """File of each sample: the listed path, below `root` if it is relative."""
-        return self._listing.names.with_prefix(os.path.join(self._root, ""))
+        return self._names.with_prefix(os.path.join(self._root, ""))
 
     @property
     def targets(self) -> Targets:
@@ -116,7 +114,7 @@ class FileList(Source):
 
     def sample_name(self, i: int) -> str:
         """The listed path of sample `i`, relative to `root` if it is below it."""
-        return self._listing.names[i]
+        return self._names[i]
 
     def with_classes(self, classes: Sequence[str]) -> FileList:
         """The same samples with labels translated to the (training) class list `classes`, by name.
@@ -132,7 +130,7 @@ class FileList(Source):
         if self.labels == "none":
             return self
         other = dataclasses.replace(self, training_classes=tuple(classes))
-        for cached in ("_listing", "_own"):
+        for cached in ("_listing", "_kept", "_names", "_own"):
             vars(other)[cached] = getattr(self, cached)
         _ = other._targets
         return other
@@ -158,7 +156,7 @@ class FileList(Source):
 
     @cached_property
     def _listing(self) -> Listing:
-        """What is listed, names relative to `root`, without what is excluded."""
+        """What is listed, names relative to `root`."""
         listing = read_listing(self._list, self.columns, labelled=self.labels != "none")
         blob = listing.names.blob
         if b"://" in blob or (is_remote(self._root) and any(part in blob for part in (b"?", b"#", b"//", b"./"))):
@@ -171,20 +169,25 @@ class FileList(Source):
         start, names = os.path.join(self._root, ""), listing.names
         if start.startswith(ABSOLUTE) and any(name.startswith(start) for name in names):
             names = NameList.of(name.removeprefix(start) for name in names)
+        return dataclasses.replace(listing, names=names)
+
+    @cached_property
+    def _kept(self) -> npt.NDArray[np.int64] | None:
+        """Positions in the list of the samples that are not excluded; None for all of them."""
+        names = self._listing.names
         chosen = kept(names, len(names), excluded_names(self.exclude, "FileList.exclude"), self._list)  # type: ignore[arg-type]
-        if chosen is None:
-            return dataclasses.replace(listing, names=names)
-        if not len(chosen):
+        if chosen is not None and not len(chosen):
             raise ValueError(f"FileList.exclude leaves none of the {len(names)} samples of {self._list}")
-        flags = None if listing.flags is None else listing.flags[chosen]
-        names = NameList.of(names[i] for i in chosen.tolist())
-        return dataclasses.replace(
-            listing, names=names, lines=listing.lines[chosen], codes=listing.codes[chosen], flags=flags
-        )
+        return chosen
+
+    @cached_property
+    def _names(self) -> NameList:
+        names = self._listing.names
+        return names if self._kept is None else NameList.of(names[i] for i in self._kept.tolist())
 
     @cached_property
     def _has_remote(self) -> bool:
-        return is_remote(self._root) or (b"://" in self._listing.names.blob and any(map(is_remote, self.paths)))
+        return is_remote(self._root) or (b"://" in self._names.blob and any(map(is_remote, self.paths)))
 
     @cached_property
     def _files_exist(self) -> bool:
@@ -196,111 +199,60 @@ class FileList(Source):
         if missing:
             first = missing[0]
             looked = f"{len(missing)} of the {len(picked)} files looked for"
-            line = self._listing.lines[first]
+            line = self._listing.lines[first if self._kept is None else self._kept[first]]
             raise FileNotFoundError(f"{self._list}: {looked} missing, the first on line {line}: {paths[first]}")
         return True
 
     @cached_property
     def _own(self) -> tuple[tuple[str, ...] | None, Targets]:
         """The list's own classes and labels, before any translation."""
+        return self._labelled(None if self.class_names is None else tuple(self.class_names))
+
+    def _labelled(self, names: tuple[str, ...] | None) -> tuple[tuple[str, ...] | None, Targets]:
+        """Classes and labels if the class list is `names`, or what the list itself says."""
         listing = self._listing
-        names = None if self.class_names is None else tuple(self.class_names)
         if self.labels == "none":
-            return names, np.full(len(listing.names), -1, dtype=np.int64)
-        if listing.flags is not None:
-            if names is None:
-                return listing.columns, listing.flags
-            order = map_classes(listing.columns, names, self._list)
-            return names, _scatter(listing.flags, order, len(names))
-        if self.multilabel:
-            return self._from_joined_names(names)
-        if self._labels_are_integers(names):
-            return names, self._integers(names)[listing.codes]
-        known = tuple(sorted(listing.texts)) if names is None else names
-        return known, self._positions(listing.texts, known)[listing.codes]
+            targets: Targets = np.full(len(listing.names), -1, dtype=np.int64)
+        elif listing.flags is None:
+            column = self._joined_labels if self.multilabel else self._single_labels
+            # The class list of the labels that stand there, excluded samples' too.
+            meaning = "name" if self.multilabel else self.labels
+            names, targets = LabelRule("FileList", self.multilabel, names, meaning=meaning).targets(column, self._line)
+        elif names is None:
+            names, targets = listing.columns, listing.flags
+        else:
+            targets = _scatter(listing.flags, map_classes(listing.columns, names, self._list), len(names))
+        return names, targets if self._kept is None else targets[self._kept]
 
     @cached_property
     def _targets(self) -> Targets:
         own, targets = self._own
         wanted = self.training_classes
-        if wanted is None or self.labels == "none":
-            return read_only(targets)
-        if targets.ndim == 1 and own is None:
-            self._labels_are_integers(tuple(wanted))  # refuses what could be positions or names
-            self._integers(tuple(wanted))  # refuses what is no position
-        return read_only(translated(own, targets, wanted, self._list))
+        if wanted is not None and self.labels != "none":
+            if own is None:
+                own, targets = self._labelled(tuple(wanted))
+            targets = translated(own, targets, wanted, self._list)
+        return read_only(targets)
 
-    def _labels_are_integers(self, names: tuple[str, ...] | None) -> bool:
-        """Whether labels are positions (rather than names), the class list being `names` if that is known."""
-        if self.labels != "auto":
-            return self.labels == "index"
-        texts = self._listing.texts
-        integers = [_INTEGER.fullmatch(text) is not None for text in texts]
-        if names is not None and any(text in names for text in texts):
-            # Classes that are called 1, 10, 2: reading the label 1 as a position would be silently wrong.
-            clash = next((t for t, i in zip(texts, integers, strict=True) if i and not _stands_at(t, names)), None)
-            if all(integers) and clash is not None:
-                rule = f'label {clash!r} may be a position or a class name; say labels="index" or labels="name"'
-                raise ListError(self._list, self._line_of(clash), rule)
-            return all(integers)
-        if any(integers) and not all(integers):
-            odd = texts[integers.index(not integers[0])]
-            rule = f"labels must be all integers or all class names, got {odd!r} after {texts[0]!r}"
-            raise ListError(self._list, self._line_of(odd), rule)
-        for text in texts:
-            if _DECIMAL.fullmatch(text):
-                raise ListError(self._list, self._line_of(text), f"a label must be an integer or a name, got {text!r}")
-        return all(integers)
-
-    def _integers(self, names: tuple[str, ...] | None) -> npt.NDArray[np.int64]:
-        """Value of each distinct label text."""
-        limit, rule = (2**63, "a 64-bit integer from 0") if names is None else (len(names), f"in 0..{len(names) - 1}")
-        for text in self._listing.texts:
-            # Python refuses to convert thousands of digits; twenty are too many already.
-            if not _INTEGER.fullmatch(text) or len(text) > 20 or not 0 <= int(text) < limit:
-                raise ListError(self._list, self._line_of(text), f"label must be {rule}, got {text!r}")
-        return np.array([int(text) for text in self._listing.texts], dtype=np.int64)
-
-    def _positions(self, texts: Sequence[str], names: tuple[str, ...]) -> npt.NDArray[np.int64]:
-        """Position in `names` of each of `texts`."""
-        index = {name: i for i, name in enumerate(names)}
-        for text in texts:
-            if not text:
-                raise ListError(self._list, self._line_of(text), "a label must not be empty, got ''")
-            if text not in index:
-                rule = f"class must be one of the {len(names)} classes, got {text!r}"
-                raise ListError(self._list, self._line_of(text), rule)
-            if ";" in text and self.class_names is None:
-                rule = f'one class expected (several, joined by ";", need multilabel=True), got {text!r}'
-                raise ListError(self._list, self._line_of(text), rule)
-        return np.array([index[text] for text in texts], dtype=np.int64)
-
-    def _from_joined_names(self, names: tuple[str, ...] | None) -> tuple[tuple[str, ...], Targets]:
-        texts = self._listing.texts
-        parts = [[part.strip() for part in text.split(";") if part.strip()] for text in texts]
-        known = tuple(sorted({part for row in parts for part in row})) if names is None else names
-        if not known:
-            raise ValueError(f"{self._list}: no sample has a class")
-        index = {name: i for i, name in enumerate(known)}
-        table = np.zeros((len(texts), len(known)), dtype=np.float32)
-        for i, (text, row) in enumerate(zip(texts, parts, strict=True)):
-            for part in row:
-                if part not in index:
-                    rule = f"class must be one of the {len(known)} classes, got {part!r}"
-                    raise ListError(self._list, self._line_of(text), rule)
-                table[i, index[part]] = 1.0
-        return known, table[self._listing.codes]
-
-    def _line_of(self, text: str) -> int:
-        """The first line with this label."""
+    @property
+    def _single_labels(self) -> LabelColumn:
         listing = self._listing
-        return int(listing.lines[np.argmax(listing.codes == listing.texts.index(text))])
+        for code, text in enumerate(listing.texts):
+            if not text or (";" in text and self.class_names is None):
+                rule = f'one class expected (several, joined by ";", need multilabel=True), got {text!r}'
+                raise ListError(self._list, int(listing.lines[np.argmax(listing.codes == code)]), rule)
+        ones = np.broadcast_to(np.int64(1), listing.codes.shape)  # takes no memory
+        return LabelColumn("text", listing.codes, ones, listing.texts)
 
+    @property
+    def _joined_labels(self) -> LabelColumn:
+        listing = self._listing
+        texts = [[part.strip() for part in text.split(";") if part.strip()] for text in listing.texts]
+        return LabelColumn.of((texts[code] for code in listing.codes.tolist()), self._line)
 
-def _stands_at(text: str, names: Sequence[str]) -> bool:
-    """Whether the integer `text` means the same class as a position and as a name."""
-    place = int(text) if len(text) <= 20 else -1
-    return 0 <= place < len(names) and names[place] == text
+    def _line(self, i: int) -> str:
+        """Where in the list a sample stands."""
+        return f"{self._list}:{self._listing.lines[i]}"
 
 
 def _scatter(flags: npt.NDArray[np.float32], order: npt.NDArray[np.int64], width: int) -> npt.NDArray[np.float32]:

@@ -53,7 +53,7 @@ class LabelRule:
         if not self.labelled:
             return self.class_names, np.full(count, -1, dtype=np.int64)
         if self.class_names is not None:
-            self.require_clear(column, self.class_names, name)
+            self._require_clear(column, self.class_names, name)
         column = self.read(column, name)
         if column.type == "float" and self.multilabel:
             return self.class_names, self._vectors(column, name)
@@ -79,7 +79,7 @@ class LabelRule:
         table[np.repeat(np.arange(count), column.counts), ids] = 1.0
         return classes, table
 
-    def require_clear(self, column: LabelColumn, names: Sequence[str], name: Name) -> None:
+    def _require_clear(self, column: LabelColumn, names: Sequence[str], name: Name) -> None:
         """Refuse labels that may be positions in `names`, or names that stand elsewhere in it.
 
         Raises:
@@ -123,7 +123,7 @@ class LabelRule:
     def _as_numbers(self, column: LabelColumn, name: Name) -> LabelColumn:
         for code, text in enumerate(column.texts):
             if not _is_integer(text) or not -(2**63) <= int(text) < 2**63:
-                raise _error(column, column.values == code, name, f"label must be a class number, got {text!r}")
+                raise _error(column, column.values == code, name, f"label must be a 64-bit class number, got {text!r}")
         return LabelColumn("int", np.array([int(text) for text in column.texts])[column.values], column.counts)
 
     def _told_apart(self, column: LabelColumn, name: Name) -> LabelColumn:

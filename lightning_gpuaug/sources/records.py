@@ -298,7 +298,11 @@ class RecordSource(Source):
     @cached_property
     def _own(self) -> tuple[tuple[str, ...] | None, Targets]:
         """Own classes and labels, before any translation."""
-        classes, targets = self._rule.targets(self._records.labels, self._location)
+        return self._labels_by(self._rule)
+
+    def _labels_by(self, rule: LabelRule) -> tuple[tuple[str, ...] | None, Targets]:
+        """Classes and labels of the samples."""
+        classes, targets = rule.targets(self._records.labels, self._location)
         return classes, targets if self._kept is None else targets[self._kept]
 
     @property
@@ -331,7 +335,9 @@ class RecordSource(Source):
         own, targets = self._own
         if self.training_classes is not None and self._labelled:
             if own is None:
-                self._rule.require_clear(self._records.labels, self.training_classes, self._location)
+                own, targets = self._labels_by(
+                    dataclasses.replace(self._rule, class_names=tuple(self.training_classes))
+                )
             targets = translated(own, targets, self.training_classes, f"{type(self).__name__} {self._files[0]} …")
         return read_only(targets)
 

@@ -77,9 +77,9 @@ def test_texts(tmp_path: Path, labels: tuple[str], fields: dict, classes: object
         (("1", "cat"), {}, r"1: all labels must be class numbers, or all class names .*, got 'cat'$"),
         (("dog 1", "0"), {"multilabel": True}, r"0: all labels must be .*, got '1'$"),
         (("0.5 1 dog",), {"multilabel": True}, r"0: all labels must be .*, got '0.5'$"),
-        (("1", "cat"), {"labels": "index"}, r"1: label must be a class number, got 'cat'$"),
-        (("1" * 30,), {"labels": "index"}, r"0: label must be a class number, got '1+'$"),
-        (("9" * 20,), {}, r"0: label must be a class number, got '9+'$"),
+        (("1", "cat"), {"labels": "index"}, r"1: label must be a 64-bit class number, got 'cat'$"),
+        (("1" * 30,), {"labels": "index"}, r"0: label must be a 64-bit class number, got '1+'$"),
+        (("9" * 20,), {}, r"0: label must be a 64-bit class number, got '9+'$"),
         (("4",), {"labels": "name", "class_names": ("1", "2")}, r"0: label must be one of the 2 classes, got '4'$"),
         (
             ("0 1 1 0", "1 0 0 0"),
@@ -154,6 +154,12 @@ def test_validation_data_of_a_training_folder_with_numbers_for_names(tmp_path: P
         assert source(labels="index").with_classes(classes).targets.tolist() == [1, 2]
     with pytest.warns(UserWarning, match="no samples of class"):
         assert source(labels="name").with_classes(classes).targets.tolist() == [0, 2]
+
+
+@pytest.mark.parametrize("fields", [{}, {"labels": "index"}])
+def test_a_number_beyond_the_training_classes_is_named_by_its_record(tmp_path: Path, fields: dict[str, str]) -> None:
+    with pytest.raises(ValueError, match=r"x\.tar:1: label must be in 0\.\.1, got 5$"):
+        texts(tmp_path, "0", "5", **fields).with_classes(("cat", "dog"))
 
 
 def test_a_datum_without_a_label_is_not_of_class_0(tmp_path: Path) -> None:
