@@ -28,6 +28,7 @@ from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
 from lightning_gpuaug.sources import Source, as_source
 from lightning_gpuaug.sources.agree import require_same_numbers
 from lightning_gpuaug.steps_ahead import LimitStepsAhead
+from lightning_gpuaug.training_state import TrainingState
 
 Stage = Literal["train", "val", "test", "predict"]
 STAGES: tuple[Stage, ...] = get_args(Stage)
@@ -44,7 +45,6 @@ DTYPES = {
     "bfloat16": torch.bfloat16,
     "uint8": torch.uint8,
 }
-_STATE_VERSION = 1
 
 
 @dataclass(frozen=True)
@@ -167,8 +167,8 @@ class ImageDataModule(pl.LightningDataModule):
         self._fitting: pl.Trainer | None = None  # whose fit is running; `trainer` is whoever came last
         self._loaders: dict[str, Loader] = {}
         self._made: dict[str, _Made] = {}
-        self._restored: dict[str, Any] | None = None  # what a checkpoint says, until the next fit
-        self._ended: dict[str, Any] | None = None  # where training was when its loader was closed
+        self._restored: TrainingState | None = None  # what a checkpoint says, until the next fit
+        self._ended: TrainingState | None = None  # where training was when its loader was closed
         self._labels_of_checkpoint: _Labels | None = None  # what labels mean, where no training data is given
         self._bad_images: dict[str, str] = {}  # of loaders that are gone
 
@@ -446,28 +446,32 @@ class ImageDataModule(pl.LightningDataModule):
     # ---- resuming ------------------------------------------------------------------------------------------------
 
     def state_dict(self) -> dict[str, Any]:
-        """Where training is, in terms that any number of ranks can continue from; plain values only.
+        """Where training is, the same on every rank; plain values only. Empty before the first training loader."""
+        state = self._training_state()
+        return {} if state is None else state.to_dict()
 
-        The order is planned globally and all ranks make equal steps, so every rank's state is the same and nothing
-        has to be gathered.
-        """
+    def _training_state(self) -> TrainingState | None:
         train = self._loaders.get("train")
         if train is None:
-            return dict(self._restored or self._ended or {})
+            return self._restored or self._ended
         step_back = resume.steps_in_flight(self._fitting) if self._fitting is not None else 0
         place = train.place
         place = type(place)(place.epoch, max(0, place.step - step_back), place.consumed)
-        return {
-            "version": _STATE_VERSION,
-            "epoch": place.epoch,
-            "consumed": train.consumed(place),
-            "seed": train.seed,
-            "fingerprint": train.source.fingerprint(),
-            "size": len(train.source),
-            "classes": list(self.classes) if self.classes is not None else None,
-            "recipe": repr((self.train_recipe, self.image_size)),
-            "repeats": train.decoding.recipe.repeats if isinstance(train.decoding.recipe, TrainRecipe) else 1,
-        }
+        return TrainingState(
+            epoch=place.epoch,
+            consumed=train.consumed(place),
+            seed=train.seed,
+            fingerprint=train.source.fingerprint(),
+            size=len(train.source),
+            classes=list(self.classes) if self.classes is not None else None,
+            recipe=self._pixels,
+            repeats=train.decoding.recipe.repeats if isinstance(train.decoding.recipe, TrainRecipe) else 1,
+        )
+
+    @property
+    def _pixels(self) -> str:
+        """What the pixels of a training sample depend on, besides its file."""
+        return repr((self.train_recipe, self.image_size))
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Continue where `state_dict` was taken; works before or after the loaders were asked for.
@@ -475,39 +479,22 @@ class ImageDataModule(pl.LightningDataModule):
         Raises:
             ValueError: the training data or its classes are not those of the checkpoint.
         """
-        state = dict(state_dict)
-        if not state:
+        if not state_dict:
             return
-        if state.get("version") != _STATE_VERSION:
-            raise ValueError(f"data state version must be {_STATE_VERSION}, got {state.get('version')!r}")
+        state = TrainingState.from_dict(state_dict)
         if "train" not in self._given:
-            self._labels_of_checkpoint = _Labels(tuple(state["classes"]) if state["classes"] is not None else None)
+            self._labels_of_checkpoint = _Labels(tuple(state.classes) if state.classes is not None else None)
             self._labelled.clear()
             return
-        classes = list(self.classes) if self.classes is not None else None
-        if classes != state["classes"]:
-            raise ValueError(f"classes differ from the checkpoint's: {_first_difference(classes, state['classes'])}")
-        fitting = self.trainer is None or self.trainer.state.fn in (None, TrainerFn.FITTING)
-        if not fitting:
+        state.require_classes(self.classes)
+        if self.trainer is not None and self.trainer.state.fn not in (None, TrainerFn.FITTING):
             return
-        source = self._source("train")
-        if source.fingerprint() != state["fingerprint"]:
-            raise ValueError(
-                f"the training data is not the checkpoint's: {len(source)} samples now, {state['size']} then, or other "
-                f"names or labels (fingerprint {source.fingerprint()} now, {state['fingerprint']} then); "
-                "resume with the same data, or start a new run from the weights alone"
-            )
-        repeats = self.train_recipe.repeats
-        if repeats != state.get("repeats", 1):
-            raise ValueError(
-                f"train_recipe.repeats is {repeats} now, {state.get('repeats', 1)} in the checkpoint: "
-                "the order of an epoch depends on it; resume with the same, or start a new run from the weights alone"
-            )
-        if self.seed is not None and self.seed != state["seed"]:
+        state.require_data(self._source("train"), self.train_recipe.repeats)
+        if self.seed is not None and self.seed != state.seed:
             warnings.warn(
-                f"seed={self.seed} is ignored: the checkpoint continues with its own, {state['seed']}", stacklevel=2
+                f"seed={self.seed} is ignored: the checkpoint continues with its own, {state.seed}", stacklevel=2
             )
-        if repr((self.train_recipe, self.image_size)) != state["recipe"]:
+        if self._pixels != state.recipe:
             warnings.warn(
                 "train_recipe or image_size differ from the checkpoint's: same samples, other pixels", stacklevel=2
             )
@@ -517,13 +504,13 @@ class ImageDataModule(pl.LightningDataModule):
     def _apply_restored(self) -> None:
         loader, state = self._loaders.get("train"), self._restored
         if loader is not None and state is not None:
-            loader.resume(state["epoch"], state["consumed"], state["seed"])
+            loader.resume(state.epoch, state.consumed, state.seed)
 
     def _resumed_place(self) -> tuple[int, int] | None:
         loader = self._loaders.get("train")
         if loader is None or self._restored is None:
             return None
-        return self._restored["epoch"], loader.plan.first_step(self._restored["consumed"])
+        return self._restored.epoch, loader.plan.first_step(self._restored.consumed)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
@@ -541,7 +528,7 @@ class ImageDataModule(pl.LightningDataModule):
 
     def _close_loaders(self, stages: tuple[Stage, ...]) -> None:
         if "train" in stages and "train" in self._loaders:
-            self._ended, self._restored = self.state_dict(), None  # for a checkpoint saved when the fit is over
+            self._ended, self._restored = self._training_state(), None  # for a checkpoint saved when the fit is over
         _ = self.bad_images
         for stage in stages:
             loader = self._loaders.get(stage)
@@ -571,12 +558,3 @@ class ImageDataModule(pl.LightningDataModule):
         return f"ImageDataModule({parts}, batch_size={self.batch_size}, image_size={self.image_size})"
 
     __repr__ = __str__
-
-
-def _first_difference(now: list[str] | None, then: list[str] | None) -> str:
-    if now is None or then is None:
-        return f"{len(now or [])} class names now, {len(then or [])} then"
-    for i, (a, b) in enumerate(zip(now, then, strict=False)):
-        if a != b:
-            return f"class {i} is {a!r} now and was {b!r}"
-    return f"{len(now)} classes now, {len(then)} then"

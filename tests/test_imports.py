@@ -16,7 +16,7 @@ NAME = PACKAGE.name
 LEVELS = {
     "cli": 6,
     "bench": 5, "doctor": 5,
-    "data": 4, "resume": 4, "announce": 4, "steps_ahead": 4, "classifier": 4, "callbacks": 4,
+    "data": 4, "resume": 4, "training_state": 4, "announce": 4, "steps_ahead": 4, "classifier": 4, "callbacks": 4,
     "tools": 4,
     "loader": 3, "augment": 3, "bad_images": 3, "finish": 3, "hw_decoder": 3, "prepare": 3,
     "compat": 3,
