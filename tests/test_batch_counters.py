@@ -76,6 +76,25 @@ def test_a_batch_that_fails_is_not_counted_and_leaves_the_counters() -> None:
     assert set(counts(network).values()) == {0}
 
 
+def test_norms_that_change_in_mid_training_count_as_torch_has_it() -> None:
+    """Weight averaging takes the momentum away to take statistics anew, for which a norm needs its counter."""
+    torch.manual_seed(0)
+    theirs, ours = Net().train(), Net().train()
+    counters, images = BatchCounters(ours), torch.randn(4, 4, 3, 5, 5)
+    for epoch in range(2):
+        for batch in images:
+            with counters.one_batch():
+                ours(batch)
+            theirs(batch)
+        if epoch == 0:
+            for network in (theirs, ours):
+                network.plain.momentum = None
+                network.plain.num_batches_tracked.zero_()  # type: ignore[union-attr]
+                network.last.track_running_stats = False
+    torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
+    assert (counts(ours)["plain.num_batches_tracked"], counts(ours)["last.num_batches_tracked"]) == (4, 4)
+
+
 def test_norms_that_need_their_counter_keep_it() -> None:
     network = nn.Sequential(nn.SyncBatchNorm(3))
     with BatchCounters(network).one_batch():

@@ -20,22 +20,28 @@ class BatchCounters:
     That is a fifth of what the host launches for a ResNet's forward pass, for numbers that only a checkpoint gets.
     Where a small network is launched kernel by kernel, its training waits for the host.
 
+    A norm that runs twice in a pass, or not at all, is counted once.
+
     Args:
         network: as it will be trained. Norms of other types, without a momentum or in eval mode count for themselves,
             or not at all, as always.
     """
 
     def __init__(self, network: nn.Module) -> None:
-        self._norms: list[Any] = [
-            module
-            for module in network.modules()
-            if type(module) in _KNOWN and module.momentum is not None and module.num_batches_tracked is not None
-        ]
+        self._norms: list[Any] = [module for module in network.modules() if type(module) in _KNOWN]
 
     @contextmanager
     def one_batch(self) -> Iterator[None]:
         """Around a forward pass; a batch that fails is not counted."""
-        norms = [norm for norm in self._norms if norm.training]
+        # Asked for each batch: stochastic weight averaging takes the momentum away for its last epoch.
+        norms = [
+            norm
+            for norm in self._norms
+            if norm.training
+            and norm.track_running_stats
+            and norm.momentum is not None
+            and norm.num_batches_tracked is not None
+        ]
         counters = [norm.num_batches_tracked for norm in norms]
         for norm in norms:
             norm.num_batches_tracked = None
