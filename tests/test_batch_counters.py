@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import copy
 from collections import Counter
 from typing import Any
 
+import lightning.pytorch as pl
 import pytest
 import torch
+from lightning.pytorch.callbacks import StochasticWeightAveraging
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -93,6 +96,26 @@ def test_norms_that_change_in_mid_training_count_as_torch_has_it() -> None:
                 network.last.track_running_stats = False
     torch.testing.assert_close(ours.state_dict(), theirs.state_dict(), rtol=0, atol=0)
     assert (counts(ours)["plain.num_batches_tracked"], counts(ours)["last.num_batches_tracked"]) == (4, 4)
+
+
+@pytest.mark.filterwarnings("ignore:You defined a `validation_step` but have no `val_dataloader`")
+@pytest.mark.filterwarnings("ignore:SWA is currently only supported every epoch")
+def test_stochastic_weight_averaging_takes_the_statistics_of_the_average() -> None:
+    averaged: list[nn.Module] = []
+
+    class Keep(pl.Callback):
+        def on_train_batch_start(self, trainer: pl.Trainer, pl_module: Any, batch: Any, batch_idx: int) -> None:
+            averaged.append(copy.deepcopy(pl_module.network))
+
+    averaging = StochasticWeightAveraging(swa_lrs=0.05, swa_epoch_start=1, annealing_epochs=1)
+    net, data = classifier(), batches([4, 4, 4])
+    trainer(max_epochs=3, callbacks=[averaging, Keep()]).fit(net, data)
+    assert set(counts(net.network).values()) == {3}  # a last epoch is for the statistics alone
+    torch.optim.swa_utils.update_bn([images for images, _ in data], averaged[-1])
+    wanted = dict(averaged[-1].named_buffers())
+    torch.testing.assert_close(dict(net.network.named_buffers()), wanted, rtol=0, atol=0)
+    with pytest.raises(ValueError, match=r"ema_decay must be None beside StochasticWeightAveraging, got 0\.9$"):
+        trainer(max_epochs=3, callbacks=[averaging]).fit(classifier(ema_decay=0.9), data)
 
 
 def test_norms_that_need_their_counter_keep_it() -> None:

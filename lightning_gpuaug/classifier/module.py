@@ -10,9 +10,11 @@ import timm
 import timm.optim
 import torch
 import torch.nn.functional as F
+from lightning.pytorch.callbacks import StochasticWeightAveraging
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
 from lightning.pytorch.utilities import rank_zero_warn
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
+from timm.scheduler.scheduler import Scheduler
 from torch import Tensor, nn
 
 from lightning_gpuaug.classifier.batch_counters import BatchCounters
@@ -206,7 +208,10 @@ class Classifier(pl.LightningModule):
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any | None) -> None:
         """Set the learning rate of the step that follows: a function of the optimizer steps taken, nothing else."""
-        scheduler.step_update(num_updates=self.trainer.global_step)
+        if isinstance(scheduler, Scheduler):
+            scheduler.step_update(num_updates=self.trainer.global_step)
+        else:  # that of a callback, such as `StochasticWeightAveraging`
+            super().lr_scheduler_step(scheduler, metric)
 
     def on_train_start(self) -> None:
         """Pair the averaged weights with the live ones, now that both are where they will stay; find the counters."""
@@ -216,6 +221,11 @@ class Classifier(pl.LightningModule):
             strategy = self.trainer.strategy
             if not isinstance(strategy, SingleDeviceStrategy | DDPStrategy):
                 raise ValueError(f"ema_decay needs one device or DDP, got strategy {type(strategy).__name__}")
+            if any(isinstance(callback, StochasticWeightAveraging) for callback in self.trainer.callbacks):  # type: ignore[attr-defined]
+                # It would reset the batch norms of the averaged network too, which nothing fills again.
+                raise ValueError(
+                    f"ema_decay must be None beside StochasticWeightAveraging, got {self.hparams['ema_decay']}"
+                )
             self._ema = AverageUpdater(self.network, self.ema_network, self.hparams["ema_decay"])
             if self.trainer.global_step == 0:
                 self._ema.start()  # the weights may have been replaced since construction
