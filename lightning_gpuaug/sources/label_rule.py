@@ -90,10 +90,14 @@ class LabelRule:
         texts = _distinct(column)
         if not all(_is_integer(text) for _, text in texts):
             return  # `read` finds names
-        positions = {int(text): i for i, text in enumerate(names) if _is_integer(text)}
+        exact = {text: i for i, text in enumerate(names) if _is_integer(text)}
+        alike: dict[int, list[int]] = {}  # several, where classes are called 1 and 01
+        for text, i in exact.items():
+            alike.setdefault(int(text), []).append(i)
         for value, text in texts:
             number = int(text)
-            if number in positions and positions[number] != number + self.offset:
+            named = [exact[text]] if text in exact else alike.get(number, [])
+            if any(position != number + self.offset for position in named):
                 rule = f'may be a position or a class name; say {self.owner}.labels="index" or "name"'
                 raise _error(column, column.values == value, name, f"label {text!r} {rule}")
 

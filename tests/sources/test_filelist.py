@@ -108,6 +108,17 @@ def test_numbers_with_leading_zeros_may_be_class_names_too(tmp_path: Path) -> No
     assert FileList(path, class_names=classes, labels="index").targets.tolist() == [1, 2]
 
 
+def test_class_names_of_the_same_number_are_told_apart(tmp_path: Path) -> None:
+    path = write(tmp_path, "a.jpg 1\nb.jpg 0\n")
+    with pytest.raises(ValueError, match=r":1: label .1. may be a position or a class name"):
+        FileList(path, class_names=("1", "01")).check()
+    with pytest.raises(ValueError, match=r":1: label .1. may be a position or a class name"):
+        FileList(path).with_classes(("1", "01"))
+    assert FileList(path, class_names=("0", "1", "01")).targets.tolist() == [1, 0]
+    with pytest.raises(ValueError, match=r":1: label .\+1. may be a position or a class name"):
+        FileList(write(tmp_path, "a.jpg +1\n"), class_names=("0", "1", "01")).check()
+
+
 def test_a_wrong_label_is_named_by_its_own_line_beside_excluded_samples(tmp_path: Path) -> None:
     path = write(tmp_path, "a.jpg 0\nb.jpg 1\nc.jpg 7\nd.jpg 1\n")
     with pytest.raises(ValueError, match=r":3: label must be in 0\.\.1, got 7$"):
