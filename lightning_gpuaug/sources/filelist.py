@@ -52,7 +52,8 @@ class FileList(Source):
             alone (all targets are -1).
         columns: label columns of a CSV; all but the first by default.
         exclude: names of samples to leave out (as `sample_name` gives them), or the file that lists them.
-        multilabel: a label is several class names joined by ";" (an empty one: none of the classes).
+        multilabel: a label is several class names joined by ";" (an empty one: none of the classes), or with
+            `labels="index"` positions in `class_names`.
         training_classes: set by `with_classes`: the class list to translate the labels to.
     """
 
@@ -206,23 +207,30 @@ class FileList(Source):
     @cached_property
     def _own(self) -> tuple[tuple[str, ...] | None, Targets]:
         """The list's own classes and labels, before any translation."""
-        return self._labelled(None if self.class_names is None else tuple(self.class_names))
-
-    def _labelled(self, names: tuple[str, ...] | None) -> tuple[tuple[str, ...] | None, Targets]:
-        """Classes and labels if the class list is `names`, or what the list itself says."""
-        listing = self._listing
+        listing, names = self._listing, None if self.class_names is None else tuple(self.class_names)
         if self.labels == "none":
             targets: Targets = np.full(len(listing.names), -1, dtype=np.int64)
         elif listing.flags is None:
             column = self._joined_labels if self.multilabel else self._single_labels
             # The class list of the labels that stand there, excluded samples' too.
-            meaning = "name" if self.multilabel else self.labels
-            names, targets = LabelRule("FileList", self.multilabel, names, meaning=meaning).targets(column, self._line)
+            names, targets = self._rule(names).targets(column, self._line)
         elif names is None:
             names, targets = listing.columns, listing.flags
         else:
             targets = _scatter(listing.flags, map_classes(listing.columns, names, self._list), len(names))
         return names, targets if self._kept is None else targets[self._kept]
+
+    def _rule(self, names: tuple[str, ...] | None) -> LabelRule:
+        meaning: Literal["auto", "index", "name"] = "auto" if self.labels == "none" else self.labels
+        if self.multilabel and meaning == "auto":
+            meaning = "name"  # classes that are joined are names, unless they are said to be numbers
+        return LabelRule("FileList", self.multilabel, names, meaning=meaning)
+
+    def _positions_in(self, classes: tuple[str, ...]) -> Targets:
+        """Whole numbers, one a sample, as positions in `classes`; what is excluded may have any."""
+        column = self._single_labels
+        kept = np.arange(len(column.counts)) if self._kept is None else self._kept
+        return self._rule(classes).targets(column.take(kept), lambda i: self._line(int(kept[i])))[1]
 
     @cached_property
     def _targets(self) -> Targets:
@@ -230,7 +238,8 @@ class FileList(Source):
         wanted = self.training_classes
         if wanted is not None and self.labels != "none":
             if own is None:
-                own, targets = self._labelled(tuple(wanted))
+                own = tuple(wanted)
+                targets = self._positions_in(own)
             targets = translated(own, targets, wanted, self._list)
         return read_only(targets)
 

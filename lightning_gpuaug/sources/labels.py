@@ -61,6 +61,14 @@ class LabelColumn:
             raise ValueError(f"{name(at)}: label must fit 64 bits, got {too_large}")
         return cls(kind or "none", np.array(values, dtype=np.int64), column, tuple(texts))
 
+    def take(self, records: npt.NDArray[np.int64]) -> LabelColumn:
+        """The labels of these records, each of which must have one value, as all others."""
+        values, texts = self.values[records], self.texts
+        if texts:
+            used, values = np.unique(values, return_inverse=True)
+            texts = tuple(texts[code] for code in used.tolist())
+        return LabelColumn(self.type, values, self.counts[records], texts)
+
 
 _TYPES = {
     "none": "no label",

@@ -298,12 +298,14 @@ class RecordSource(Source):
     @cached_property
     def _own(self) -> tuple[tuple[str, ...] | None, Targets]:
         """Own classes and labels, before any translation."""
-        return self._labels_by(self._rule)
-
-    def _labels_by(self, rule: LabelRule) -> tuple[tuple[str, ...] | None, Targets]:
-        """Classes and labels of the samples."""
-        classes, targets = rule.targets(self._records.labels, self._location)
+        classes, targets = self._rule.targets(self._records.labels, self._location)
         return classes, targets if self._kept is None else targets[self._kept]
+
+    def _positions_in(self, classes: tuple[str, ...]) -> Targets:
+        """Whole numbers, one a sample, as positions in `classes`; what is excluded may have any."""
+        column, rule = self._records.labels, dataclasses.replace(self._rule, class_names=classes)
+        kept = np.arange(len(column.counts)) if self._kept is None else self._kept
+        return rule.targets(column.take(kept), lambda i: self._location(int(kept[i])))[1]
 
     @property
     def _rule(self) -> LabelRule:
@@ -334,10 +336,9 @@ class RecordSource(Source):
     def _targets(self) -> Targets:
         own, targets = self._own
         if self.training_classes is not None and self._labelled:
-            if own is None:
-                own, targets = self._labels_by(
-                    dataclasses.replace(self._rule, class_names=tuple(self.training_classes))
-                )
+            if own is None and targets.ndim == 1:
+                own = tuple(self.training_classes)
+                targets = self._positions_in(own)
             targets = translated(own, targets, self.training_classes, f"{type(self).__name__} {self._files[0]} …")
         return read_only(targets)
 

@@ -130,6 +130,15 @@ def test_a_wrong_label_is_named_by_its_own_line_beside_excluded_samples(tmp_path
         kept.check()
 
 
+def test_numbers_of_excluded_samples_may_be_beyond_the_training_classes(tmp_path: Path) -> None:
+    source = FileList(write(tmp_path, "a.jpg 5\nb.jpg 1\nc.jpg 0\n"), exclude=("a.jpg",))
+    assert source.with_classes(("x", "y")).targets.tolist() == [1, 0]
+    with pytest.raises(ValueError, match=r":2: label must be in 0\.\.0, got 1$"):
+        source.with_classes(("x",))
+    with pytest.raises(ValueError, match=r":2: label '1' may be a position or a class name"):
+        source.with_classes(("1", "5"))
+
+
 def test_an_empty_label_is_none(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match=r"l\.csv:3: one class expected .*, got ''"):
         FileList(write(tmp_path, "path,label\na.jpg,cat\nb.jpg,\n", "l.csv")).check()
@@ -149,6 +158,21 @@ def test_csv_with_flag_columns_is_multilabel(tmp_path: Path) -> None:
     assert source.num_classes == 2
     assert source.targets.dtype == np.float32
     assert source.targets.tolist() == [[1, 0], [1, 1], [0, 0]]
+
+
+def test_joined_numbers_are_positions_where_that_is_said(tmp_path: Path) -> None:
+    path = write(tmp_path, "path,label\na.jpg,0;2\nb.jpg,\nc.jpg,10\n", "l.csv")
+    names = tuple(f"c{i}" for i in range(11))
+    source = FileList(path, multilabel=True, labels="index", class_names=names)
+    assert [np.flatnonzero(row).tolist() for row in source.targets] == [[0, 2], [], [10]]
+    with pytest.warns(UserWarning, match="no samples of classes"):
+        turned = source.with_classes(names[::-1])
+    assert [np.flatnonzero(row).tolist() for row in turned.targets] == [[8, 10], [], [0]]
+    with pytest.raises(ValueError, match=r"FileList\.multilabel with whole numbers needs class_names"):
+        FileList(path, multilabel=True, labels="index").check()
+    with pytest.raises(ValueError, match=r"l\.csv:4: label must be in 0\.\.2, got 10"):
+        FileList(path, multilabel=True, labels="index", class_names=("0", "10", "2")).check()
+    assert FileList(path, multilabel=True).classes == ("0", "10", "2")
 
 
 def test_joined_names_are_multilabel(tmp_path: Path) -> None:

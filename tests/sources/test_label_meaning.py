@@ -162,6 +162,30 @@ def test_a_number_beyond_the_training_classes_is_named_by_its_record(tmp_path: P
         texts(tmp_path, "0", "5", **fields).with_classes(("cat", "dog"))
 
 
+@pytest.mark.parametrize("write", [texts, numbers])
+def test_numbers_of_excluded_records_may_be_beyond_the_training_classes(tmp_path: Path, write: object) -> None:
+    labels = ("5", "1", "0") if write is texts else (5, 1, 0)
+    bad = write(tmp_path, *labels).sample_name(0)  # type: ignore[operator]
+    source = write(tmp_path, *labels, exclude=(bad,))  # type: ignore[operator]
+    assert source.with_classes(("cat", "dog")).targets.tolist() == [1, 0]
+    with pytest.raises(ValueError, match=r":1: label must be in 0\.\.0, got 1$"):
+        source.with_classes(("cat",))
+
+
+@pytest.mark.filterwarnings("error")
+def test_vectors_stay_vectors_under_a_class_list_of_numbers(tmp_path: Path) -> None:
+    vectors = [[0.0, 0.5, 1.0], [1.0, 0.0, 0.0]]
+    source = texts(tmp_path, "0.0 0.5 1.0", "1.0 0.0 0.0", multilabel=True)
+    assert source.with_classes(("0.0", "0.5", "1.0")).targets.tolist() == vectors
+    assert source.with_classes(("0", "1", "2")).targets.tolist() == vectors
+    assert texts(tmp_path, "0 0.5", "1 0", multilabel=True).with_classes(("0", "1")).targets.tolist() == [
+        [0.0, 0.5],
+        [1.0, 0.0],
+    ]
+    with pytest.raises(ValueError, match=r"x\.tar …: 3 values a label, 2 training classes"):
+        source.with_classes(("cat", "dog"))
+
+
 def test_a_datum_without_a_label_is_not_of_class_0(tmp_path: Path) -> None:
     base = files.write_lmdb(tmp_path / "db", {b"a": datum(jpeg(0), 3), b"b": datum(jpeg(1), None)})
     with pytest.raises(ValueError, match=r"b: is a Datum without a label \(labelled=False for images alone\)$"):
