@@ -45,16 +45,15 @@ class TrainingState:
 
     @classmethod
     def from_dict(cls, state: Mapping[str, Any]) -> TrainingState:
-        """What `to_dict` gave.
+        """What `to_dict` gave; what a subclass of the data module has put beside it is not looked at.
 
         Raises:
             ValueError: it is of another version.
         """
-        fields = dict(state)
-        version = fields.pop("version", None)
+        version = state.get("version")
         if version != _VERSION:
             raise ValueError(f"data state version must be {_VERSION}, got {version!r}")
-        return cls(**fields)
+        return cls(**{field.name: state[field.name] for field in dataclasses.fields(cls) if field.name in state})
 
     def require_classes(self, now: Sequence[str] | None) -> None:
         """Refuse another class list.

@@ -214,6 +214,18 @@ def test_state_continues_mid_epoch_to_the_bit(data) -> None:
             assert torch.equal(x, x2)
 
 
+def test_a_state_may_hold_what_a_subclass_keeps_beside_it(data) -> None:
+    dm = data(8, batch_size=2, seed=1)
+    expected = labels(dm.train_dataloader())
+    begun = data(8, batch_size=2, seed=1)
+    next(iter(begun.train_dataloader()))
+    resumed = data(8, batch_size=2, seed=1)
+    resumed.load_state_dict({**begun.state_dict(), "curriculum": 3})
+    assert labels(resumed.train_dataloader()) == expected[1:]
+    with pytest.raises(ValueError, match=r"^data state version must be 1, got 2$"):
+        resumed.load_state_dict({**begun.state_dict(), "version": 2})
+
+
 @pytest.mark.parametrize(("world", "then"), [(2, 1), (1, 2), (2, 3), (3, 2)])
 def test_state_continues_under_another_world(data, world: int, then: int) -> None:
     n, batch = 36, 3
