@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import copy
+import signal
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import lightning.pytorch as pl
@@ -137,6 +139,29 @@ def test_training_counts_all_norms_at_once(model: str, monkeypatch: pytest.Monke
     trainer(max_epochs=2).fit(net, batches([4, 4, 2]), batches([4]))
     assert not calls.count  # no norm counts for itself
     assert set(counts(net.network).values()) == {6}
+
+
+def test_a_checkpoint_of_a_signal_in_mid_pass_is_whole(tmp_path: Path) -> None:
+    """SLURM's signal before a requeue, whose handler Lightning saves in."""
+    net, path = classifier(ema_decay=0.9), str(tmp_path / "requeue.ckpt")
+    runner = trainer(max_epochs=1)
+
+    def interrupt(module: nn.Module, args: Any, output: Any) -> None:
+        if runner.training and runner.global_step == 1:
+            signal.raise_signal(signal.SIGUSR1)
+
+    before = signal.signal(signal.SIGUSR1, lambda *_: runner.save_checkpoint(path, weights_only=False))
+    handle = net.network.get_submodule("layer1").register_forward_hook(interrupt)
+    try:
+        runner.fit(net, batches([4, 4, 4]), batches([4]))
+    finally:
+        signal.signal(signal.SIGUSR1, before)
+        handle.remove()
+    assert set(counts(net.network).values()) == {3}
+    saved = torch.load(path, weights_only=False)["state_dict"]
+    classifier(ema_decay=0.9).load_state_dict(saved)
+    assert list(saved) == list(net.state_dict())
+    assert {int(value) for name, value in saved.items() if name.endswith("num_batches_tracked")} == {1}
 
 
 def test_a_compiled_network_counts_for_itself(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -298,6 +298,11 @@ class Classifier(pl.LightningModule):
         prediction = {"index": indices, "label": label, "probability": probability}
         return prediction if self.task == "multiclass" else {**prediction, "scores": scores}
 
+    def state_dict(self, *args: Any, **kwargs: Any) -> Any:
+        """As always, in the midst of a training pass too."""
+        with nullcontext() if self._counters is None else self._counters.shown():
+            return super().state_dict(*args, **kwargs)
+
     def _update_average(self) -> None:
         if self._ema is not None:
             self._ema.update()
