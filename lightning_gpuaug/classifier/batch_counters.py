@@ -13,6 +13,8 @@ from torch import Tensor, nn
 _KNOWN = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, BatchNormAct2d)
 """Types that add 1 to `num_batches_tracked` in a training forward pass, and read it only without a `momentum`."""
 
+_NAME = "num_batches_tracked"
+
 
 class BatchCounters:
     """Counts a training batch for all batch norms of a network in one launch, where each has a launch of its own.
@@ -29,28 +31,29 @@ class BatchCounters:
 
     def __init__(self, network: nn.Module) -> None:
         self._norms: list[Any] = [module for module in network.modules() if type(module) in _KNOWN]
-        self._hidden: list[tuple[Any, Tensor]] = []
+        self._hidden: list[tuple[dict[str, Tensor | None], Tensor]] = []
 
     @contextmanager
     def one_batch(self) -> Iterator[None]:
         """Around a forward pass, in which the norms have no counters; a batch that fails is not counted."""
         # Asked for each batch: stochastic weight averaging takes the momentum away for its last epoch.
+        # By the modules' tables of buffers: setting an attribute of a module takes 3 us, as much as a launch.
         self._hidden = [
-            (norm, norm.num_batches_tracked)
+            (norm._buffers, counter)
             for norm in self._norms
             if norm.training
             and norm.track_running_stats
             and norm.momentum is not None
-            and norm.num_batches_tracked is not None
+            and (counter := norm._buffers[_NAME]) is not None
         ]
         counters = [counter for _, counter in self._hidden]
-        for norm, _ in self._hidden:
-            norm.num_batches_tracked = None
+        for buffers, _ in self._hidden:
+            buffers[_NAME] = None
         try:
             yield
         finally:
-            for norm, counter in self._hidden:
-                norm.num_batches_tracked = counter
+            for buffers, counter in self._hidden:
+                buffers[_NAME] = counter
             self._hidden = []
         if counters:
             torch._foreach_add_(counters, 1)
@@ -58,11 +61,11 @@ class BatchCounters:
     @contextmanager
     def shown(self) -> Iterator[None]:
         """Around what reads the counters, perhaps in mid-pass: SLURM's signal saves a checkpoint wherever Python is."""
-        hidden = [(norm, counter) for norm, counter in self._hidden if norm.num_batches_tracked is None]
-        for norm, counter in hidden:
-            norm.num_batches_tracked = counter
+        hidden = [(buffers, counter) for buffers, counter in self._hidden if buffers[_NAME] is None]
+        for buffers, counter in hidden:
+            buffers[_NAME] = counter
         try:
             yield
         finally:
-            for norm, _ in hidden:
-                norm.num_batches_tracked = None
+            for buffers, _ in hidden:
+                buffers[_NAME] = None
