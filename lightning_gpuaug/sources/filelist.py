@@ -48,8 +48,9 @@ class FileList(Source):
         path: the list.
         root: the folder that relative paths start from; the list's own by default.
         class_names: the class list: what integer labels stand for, or the names that may occur and their order.
-        labels: "auto" (integers if all labels are, otherwise names), "index", "name", or "none" for a list of paths
-            alone (all targets are -1).
+        labels: "index", positions in the class list; "name"; "auto": positions if all labels are integers, and an error
+            where one may be the name of another class, otherwise names; or "none" for a list of paths alone (all
+            targets are -1).
         columns: label columns of a CSV; all but the first by default.
         exclude: names of samples to leave out (as `sample_name` gives them), or the file that lists them.
         multilabel: a label is several class names joined by ";" (an empty one: none of the classes), or with
