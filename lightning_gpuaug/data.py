@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
@@ -456,7 +457,7 @@ class ImageDataModule(pl.LightningDataModule):
             return self._restored or self._ended
         step_back = resume.steps_in_flight(self._fitting) if self._fitting is not None else 0
         place = train.place
-        place = type(place)(place.epoch, max(0, place.step - step_back), place.consumed)
+        place = dataclasses.replace(place, step=max(0, place.step - step_back))
         return TrainingState(
             epoch=place.epoch,
             consumed=train.consumed(place),
@@ -466,6 +467,7 @@ class ImageDataModule(pl.LightningDataModule):
             classes=list(self.classes) if self.classes is not None else None,
             recipe=self._pixels,
             repeats=train.decoding.recipe.repeats if isinstance(train.decoding.recipe, TrainRecipe) else 1,
+            cycle=place.cycle,
         )
 
     @property
@@ -504,13 +506,14 @@ class ImageDataModule(pl.LightningDataModule):
     def _apply_restored(self) -> None:
         loader, state = self._loaders.get("train"), self._restored
         if loader is not None and state is not None:
-            loader.resume(state.epoch, state.consumed, state.seed)
+            loader.resume(state.epoch, state.consumed, state.seed, state.cycle)
 
     def _resumed_place(self) -> tuple[int, int] | None:
         loader = self._loaders.get("train")
         if loader is None or self._restored is None:
             return None
-        return self._restored.epoch, loader.plan.first_step(self._restored.consumed)
+        cycled = self._restored.cycle * len(loader)
+        return self._restored.epoch, cycled + loader.plan.first_step(self._restored.consumed)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
