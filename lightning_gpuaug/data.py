@@ -271,10 +271,18 @@ class ImageDataModule(pl.LightningDataModule):
                 AnnounceBackward(lambda: self._loaders.get("train")),
                 LimitStepsAhead(),
             ]
-            if "val" not in self._given and type(self).val_dataloader is ImageDataModule.val_dataloader:
+            if "val" not in self._given and not self._has_loader_of_its_own("val"):
                 # How Lightning tells that there is no validation; it would warn of an empty loader.
                 vars(self)["val_dataloader"] = super().val_dataloader
-        self._check((required, *(s for s in others if s in self._given)), place)
+        stages = tuple(s for s in others if s in self._given)
+        if required in self._given or not self._has_loader_of_its_own(required):
+            stages = (required, *stages)
+        self._check(stages, place)
+
+    def _has_loader_of_its_own(self, stage: Stage) -> bool:
+        """Whether a subclass brings the loader of a stage, for which no data need be given here then."""
+        name = f"{stage}_dataloader"
+        return getattr(type(self), name) is not getattr(ImageDataModule, name)
 
     def setup_for(
         self, device: str | torch.device, rank: int = 0, world: int = 1, local_world: int | None = None
