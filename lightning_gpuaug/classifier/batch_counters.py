@@ -27,15 +27,14 @@ class BatchCounters:
 
     def __init__(self, network: nn.Module) -> None:
         self._norms: list[Any] = [
-            module
-            for module in network.modules()
-            if type(module) in _KNOWN and module.momentum is not None and module.num_batches_tracked is not None
+            module for module in network.modules() if type(module) in _KNOWN and module.num_batches_tracked is not None
         ]
 
     @contextmanager
     def one_batch(self) -> Iterator[None]:
         """Around a forward pass; a batch that fails is not counted."""
-        norms = [norm for norm in self._norms if norm.training]
+        # Without a momentum the counter is part of the statistics; a callback may take it away (weight averaging does).
+        norms = [norm for norm in self._norms if norm.training and norm.momentum is not None]
         counters = [norm.num_batches_tracked for norm in norms]
         for norm in norms:
             norm.num_batches_tracked = None
