@@ -315,7 +315,9 @@ class ImageDataModule(pl.LightningDataModule):
         vars(self).pop("val_dataloader", None)  # see `setup`
 
     def _check(self, stages: tuple[Stage, ...], place: _Place) -> None:
-        self._places.update(dict.fromkeys(stages, place))
+        for stage in stages:
+            self._places.pop(stage, None)  # so that the last one set up is the last one here
+            self._places[stage] = place
         if place.device.type not in ("cpu", "cuda"):
             raise ValueError(f"batches can be handed over on the CPU or on CUDA devices, got device {place.device}")
         if self.decode == "gpu" and place.device.type != "cuda":
@@ -338,8 +340,9 @@ class ImageDataModule(pl.LightningDataModule):
                     require_dali()
 
     def _require_place(self, stage: Stage | None = None) -> _Place:
-        """Where a stage runs; where the last one was set up if None."""
-        place = self._places.get(stage) if stage is not None else next(reversed(self._places.values()), None)
+        """Where a stage runs: where it was set up, or the last one was (a `val_dataloader` may give test data too)."""
+        last = next(reversed(self._places.values()), None)
+        place = last if stage is None else self._places.get(stage, last)
         if place is None:
             raise RuntimeError(
                 "the device is not known yet: let a Trainer use this data module, or call setup_for(device) first"
@@ -527,7 +530,8 @@ class ImageDataModule(pl.LightningDataModule):
 
     def teardown(self, stage: str) -> None:
         """Stop the pipelines of a stage ("fit", "validate", "test", "predict"; else all) and free their memory."""
-        self._close_loaders(_STAGES_OF.get(stage, STAGES))
+        beside = tuple(s for s in STAGES if s not in self._places)  # asked for without a set-up of their own
+        self._close_loaders((*_STAGES_OF.get(stage, STAGES), *beside))
         if stage not in _STAGES_OF or stage == "fit":
             self._fitting = None
             vars(self).pop("val_dataloader", None)

@@ -479,3 +479,22 @@ def test_a_subclass_may_bring_a_loader_of_its_own(tmp_path: Path, stage: str) ->
     model.val_steps.clear()
     run.test(model, data, verbose=False)
     assert [len(labels) for _, labels, _ in model.val_steps] == ([3, 3] if stage == "test" else [2, 2])
+
+
+def test_test_data_beside_validation_data(tmp_path: Path) -> None:
+    """`setup("fit")` is no set-up of the test data, which a subclass may watch all the same."""
+
+    class Both(ImageDataModule):
+        def val_dataloader(self) -> list[Loader]:  # type: ignore[override]
+            return [super().val_dataloader(), self.test_dataloader()]
+
+    class Watching(Tracking):
+        def validation_step(self, batch, batch_idx: int, dataloader_idx: int = 0) -> None:  # type: ignore[no-untyped-def]
+            seen[dataloader_idx] += batch[1].tolist()
+
+    seen: list[list[int]] = [[], []]
+    sources = {name: numbered(tmp_path / name, count) for name, count in (("train", 4), ("val", 4), ("test", 3))}
+    data = Both(batch_size=2, image_size=8, num_threads=1, **sources)  # type: ignore[arg-type]
+    trainer(tmp_path, max_epochs=2, num_sanity_val_steps=0).fit(Watching(), data)
+    assert seen == [[0, 1, 2, 3] * 2, [0, 1, 2] * 2]
+    assert not data._loaders
