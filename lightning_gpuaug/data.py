@@ -137,33 +137,17 @@ class ImageDataModule(pl.LightningDataModule):
         on_bad_image: OnBadImage = "raise",
     ) -> None:
         super().__init__()
-        batch_size = whole("batch_size", batch_size)
-        if eval_batch_size is not None:
-            eval_batch_size = whole("eval_batch_size", eval_batch_size)
-        image_size, prefetch = whole("image_size", image_size), whole("prefetch", prefetch)
-        if num_threads != "auto":
-            num_threads = whole("num_threads", num_threads)
-        if hw_decoder_load != "auto":
-            share("hw_decoder_load", hw_decoder_load)
-        if seed is not None:
-            seed = whole("seed", seed, least=0, most=2**32 - 1)
-        one_of("decode", decode, ("auto", "cpu", "gpu"))
-        one_of("dtype", dtype, tuple(DTYPES))
-        one_of("on_bad_image", on_bad_image, get_args(OnBadImage))
-        one_of("channels_last", channels_last, (True, False))
-        one_of("drop_last", drop_last, (True, False))
-        instance("train_recipe", train_recipe, TrainRecipe)
-        instance("eval_recipe", eval_recipe, EvalRecipe)
-        given = {"train": train, "val": val, "test": test, "predict": predict}
-        self._given: dict[str, Source] = {
-            stage: as_source(value, labelled=stage != "predict") for stage, value in given.items() if value is not None
-        }
-        self._labelled: dict[str, Source] = {}
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
         self.image_size, self.train_recipe, self.eval_recipe = image_size, train_recipe, eval_recipe
         self.decode, self.dtype, self.channels_last = decode, dtype, channels_last
         self.num_threads, self.prefetch, self.hw_decoder_load = num_threads, prefetch, hw_decoder_load
         self.drop_last, self.seed, self.on_bad_image = drop_last, seed, on_bad_image
+        self._check_attributes()
+        given = {"train": train, "val": val, "test": test, "predict": predict}
+        self._given: dict[str, Source] = {
+            stage: as_source(value, labelled=stage != "predict") for stage, value in given.items() if value is not None
+        }
+        self._labelled: dict[str, Source] = {}
         self._places: dict[str, _Place] = {}
         self._fitting: pl.Trainer | None = None  # whose fit is running; `trainer` is whoever came last
         self._loaders: dict[str, Loader] = {}
@@ -172,6 +156,26 @@ class ImageDataModule(pl.LightningDataModule):
         self._ended: TrainingState | None = None  # where training was when its loader was closed
         self._labels_of_checkpoint: _Labels | None = None  # what labels mean, where no training data is given
         self._bad_images: dict[str, str] = {}  # of loaders that are gone
+
+    def _check_attributes(self) -> None:
+        """Refuse what an attribute cannot be: as an argument, or as it was set since."""
+        self.batch_size = whole("batch_size", self.batch_size)
+        if self.eval_batch_size is not None:
+            self.eval_batch_size = whole("eval_batch_size", self.eval_batch_size)
+        self.image_size, self.prefetch = whole("image_size", self.image_size), whole("prefetch", self.prefetch)
+        if self.num_threads != "auto":
+            self.num_threads = whole("num_threads", self.num_threads)
+        if self.hw_decoder_load != "auto":
+            share("hw_decoder_load", self.hw_decoder_load)
+        if self.seed is not None:
+            self.seed = whole("seed", self.seed, least=0, most=2**32 - 1)
+        one_of("decode", self.decode, ("auto", "cpu", "gpu"))
+        one_of("dtype", self.dtype, tuple(DTYPES))
+        one_of("on_bad_image", self.on_bad_image, get_args(OnBadImage))
+        one_of("channels_last", self.channels_last, (True, False))
+        one_of("drop_last", self.drop_last, (True, False))
+        instance("train_recipe", self.train_recipe, TrainRecipe)
+        instance("eval_recipe", self.eval_recipe, EvalRecipe)
 
     # ---- what is in the data -------------------------------------------------------------------------------------
 
@@ -315,6 +319,7 @@ class ImageDataModule(pl.LightningDataModule):
         vars(self).pop("val_dataloader", None)  # see `setup`
 
     def _check(self, stages: tuple[Stage, ...], place: _Place) -> None:
+        self._check_attributes()
         for stage in stages:
             self._places.pop(stage, None)  # so that the last one set up is the last one here
             self._places[stage] = place
@@ -324,11 +329,8 @@ class ImageDataModule(pl.LightningDataModule):
             raise ValueError(f'decode="gpu" needs batches on a CUDA device, got {place.device}: {why_no_cuda()}')
         if self._decodes_on(place) == "gpu":
             cuda_queues.warn_if_few()
-        mix = self.train_recipe.mix
-        if "train" in stages and mix is not None and self.batch_size % 2:
-            raise ValueError(
-                f"train_recipe.mix pairs the images of a batch: batch_size must be even, got {self.batch_size}"
-            )
+        if "train" in stages:
+            self._check_pairs()
         with warnings.catch_warnings():
             if place.rank:  # the first rank looks at the same data and says it once
                 warnings.simplefilter("ignore", UserWarning)
@@ -338,6 +340,12 @@ class ImageDataModule(pl.LightningDataModule):
                 self._plan(stage)
                 if not getattr(source, "cached", False):
                     require_dali()
+
+    def _check_pairs(self) -> None:
+        if self.train_recipe.mix is not None and self.batch_size % 2:
+            raise ValueError(
+                f"train_recipe.mix pairs the images of a batch: batch_size must be even, got {self.batch_size}"
+            )
 
     def _require_place(self, stage: Stage | None = None) -> _Place:
         """Where a stage runs: where it was set up, or the last one was (a `val_dataloader` may give test data too)."""
@@ -369,6 +377,9 @@ class ImageDataModule(pl.LightningDataModule):
 
     def _loader(self, stage: Stage) -> Loader:
         """The stage's loader: the one there is, unless an attribute (batch or image size, a recipe) was changed."""
+        self._check_attributes()
+        if stage == "train":
+            self._check_pairs()
         source, place = self._source(stage), self._require_place(stage)
         output = Output(place.device, DTYPES[self.dtype], self.channels_last, indices=stage == "predict")
         made = _Made(source, self._plan(stage), self._decoding(stage), output, self.on_bad_image)
