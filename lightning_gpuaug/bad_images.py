@@ -15,6 +15,9 @@ from lightning_gpuaug.plan import Indices
 from lightning_gpuaug.sources.encoded import Encoded
 from lightning_gpuaug.sources.imagefile import diagnose, diagnose_encoded
 
+_OUTSIDE = "cropping window"
+"""In what DALI says of a window that is not within its image."""
+
 OnBadImage = Literal["raise", "substitute"]
 
 
@@ -171,11 +174,18 @@ def find_culprits(decoding: Decoding, request: Request, indices: Indices) -> dic
         except DecodeError as error:
             pipe.close()
             pipe = None
-            said = f"DALI cannot decode it: {reason_of(error)}"
-            culprits[int(indices[row])] = _diagnosis(request.images, row) or said
+            reason = _diagnosis(request.images, row) or _said(reason_of(error))
+            culprits[int(indices[row])] = reason
     if pipe is not None:
         pipe.close()
     return culprits
+
+
+def _said(reason: str) -> str:
+    """What DALI says of an image in which nothing wrong was found."""
+    if _OUTSIDE in reason:  # windows are drawn within the size that its header said
+        return f"its size is not what it was when this run first read it: the file was changed meanwhile ({reason})"
+    return f"DALI cannot decode it: {reason}"
 
 
 def _diagnosis(images: Paths | Encoded, row: int) -> str | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import dataclasses
 import os
 import warnings
 from collections.abc import Mapping
@@ -136,33 +137,17 @@ class ImageDataModule(pl.LightningDataModule):
         on_bad_image: OnBadImage = "raise",
     ) -> None:
         super().__init__()
-        batch_size = whole("batch_size", batch_size)
-        if eval_batch_size is not None:
-            eval_batch_size = whole("eval_batch_size", eval_batch_size)
-        image_size, prefetch = whole("image_size", image_size), whole("prefetch", prefetch)
-        if num_threads != "auto":
-            num_threads = whole("num_threads", num_threads)
-        if hw_decoder_load != "auto":
-            share("hw_decoder_load", hw_decoder_load)
-        if seed is not None:
-            seed = whole("seed", seed, least=0, most=2**32 - 1)
-        one_of("decode", decode, ("auto", "cpu", "gpu"))
-        one_of("dtype", dtype, tuple(DTYPES))
-        one_of("on_bad_image", on_bad_image, get_args(OnBadImage))
-        one_of("channels_last", channels_last, (True, False))
-        one_of("drop_last", drop_last, (True, False))
-        instance("train_recipe", train_recipe, TrainRecipe)
-        instance("eval_recipe", eval_recipe, EvalRecipe)
-        given = {"train": train, "val": val, "test": test, "predict": predict}
-        self._given: dict[str, Source] = {
-            stage: as_source(value, labelled=stage != "predict") for stage, value in given.items() if value is not None
-        }
-        self._labelled: dict[str, Source] = {}
         self.batch_size, self.eval_batch_size = batch_size, eval_batch_size
         self.image_size, self.train_recipe, self.eval_recipe = image_size, train_recipe, eval_recipe
         self.decode, self.dtype, self.channels_last = decode, dtype, channels_last
         self.num_threads, self.prefetch, self.hw_decoder_load = num_threads, prefetch, hw_decoder_load
         self.drop_last, self.seed, self.on_bad_image = drop_last, seed, on_bad_image
+        self._check_attributes()
+        given = {"train": train, "val": val, "test": test, "predict": predict}
+        self._given: dict[str, Source] = {
+            stage: as_source(value, labelled=stage != "predict") for stage, value in given.items() if value is not None
+        }
+        self._labelled: dict[str, Source] = {}
         self._places: dict[str, _Place] = {}
         self._fitting: pl.Trainer | None = None  # whose fit is running; `trainer` is whoever came last
         self._loaders: dict[str, Loader] = {}
@@ -171,6 +156,26 @@ class ImageDataModule(pl.LightningDataModule):
         self._ended: TrainingState | None = None  # where training was when its loader was closed
         self._labels_of_checkpoint: _Labels | None = None  # what labels mean, where no training data is given
         self._bad_images: dict[str, str] = {}  # of loaders that are gone
+
+    def _check_attributes(self) -> None:
+        """Refuse what an attribute cannot be: as an argument, or as it was set since."""
+        self.batch_size = whole("batch_size", self.batch_size)
+        if self.eval_batch_size is not None:
+            self.eval_batch_size = whole("eval_batch_size", self.eval_batch_size)
+        self.image_size, self.prefetch = whole("image_size", self.image_size), whole("prefetch", self.prefetch)
+        if self.num_threads != "auto":
+            self.num_threads = whole("num_threads", self.num_threads)
+        if self.hw_decoder_load != "auto":
+            share("hw_decoder_load", self.hw_decoder_load)
+        if self.seed is not None:
+            self.seed = whole("seed", self.seed, least=0, most=2**32 - 1)
+        one_of("decode", self.decode, ("auto", "cpu", "gpu"))
+        one_of("dtype", self.dtype, tuple(DTYPES))
+        one_of("on_bad_image", self.on_bad_image, get_args(OnBadImage))
+        one_of("channels_last", self.channels_last, (True, False))
+        one_of("drop_last", self.drop_last, (True, False))
+        instance("train_recipe", self.train_recipe, TrainRecipe)
+        instance("eval_recipe", self.eval_recipe, EvalRecipe)
 
     # ---- what is in the data -------------------------------------------------------------------------------------
 
@@ -270,10 +275,18 @@ class ImageDataModule(pl.LightningDataModule):
                 AnnounceBackward(lambda: self._loaders.get("train")),
                 LimitStepsAhead(),
             ]
-            if "val" not in self._given and type(self).val_dataloader is ImageDataModule.val_dataloader:
+            if "val" not in self._given and not self._has_loader_of_its_own("val"):
                 # How Lightning tells that there is no validation; it would warn of an empty loader.
                 vars(self)["val_dataloader"] = super().val_dataloader
-        self._check((required, *(s for s in others if s in self._given)), place)
+        stages = tuple(s for s in others if s in self._given)
+        if required in self._given or not self._has_loader_of_its_own(required):
+            stages = (required, *stages)
+        self._check(stages, place)
+
+    def _has_loader_of_its_own(self, stage: Stage) -> bool:
+        """Whether a subclass brings the loader of a stage, for which no data need be given here then."""
+        name = f"{stage}_dataloader"
+        return getattr(type(self), name) is not getattr(ImageDataModule, name)
 
     def setup_for(
         self, device: str | torch.device, rank: int = 0, world: int = 1, local_world: int | None = None
@@ -306,18 +319,18 @@ class ImageDataModule(pl.LightningDataModule):
         vars(self).pop("val_dataloader", None)  # see `setup`
 
     def _check(self, stages: tuple[Stage, ...], place: _Place) -> None:
-        self._places.update(dict.fromkeys(stages, place))
+        self._check_attributes()
+        for stage in stages:
+            self._places.pop(stage, None)  # so that the last one set up is the last one here
+            self._places[stage] = place
         if place.device.type not in ("cpu", "cuda"):
             raise ValueError(f"batches can be handed over on the CPU or on CUDA devices, got device {place.device}")
         if self.decode == "gpu" and place.device.type != "cuda":
             raise ValueError(f'decode="gpu" needs batches on a CUDA device, got {place.device}: {why_no_cuda()}')
         if self._decodes_on(place) == "gpu":
             cuda_queues.warn_if_few()
-        mix = self.train_recipe.mix
-        if "train" in stages and mix is not None and self.batch_size % 2:
-            raise ValueError(
-                f"train_recipe.mix pairs the images of a batch: batch_size must be even, got {self.batch_size}"
-            )
+        if "train" in stages:
+            self._check_pairs()
         with warnings.catch_warnings():
             if place.rank:  # the first rank looks at the same data and says it once
                 warnings.simplefilter("ignore", UserWarning)
@@ -328,9 +341,16 @@ class ImageDataModule(pl.LightningDataModule):
                 if not getattr(source, "cached", False):
                     require_dali()
 
+    def _check_pairs(self) -> None:
+        if self.train_recipe.mix is not None and self.batch_size % 2:
+            raise ValueError(
+                f"train_recipe.mix pairs the images of a batch: batch_size must be even, got {self.batch_size}"
+            )
+
     def _require_place(self, stage: Stage | None = None) -> _Place:
-        """Where a stage runs; where the last one was set up if None."""
-        place = self._places.get(stage) if stage is not None else next(reversed(self._places.values()), None)
+        """Where a stage runs: where it was set up, or the last one was (a `val_dataloader` may give test data too)."""
+        last = next(reversed(self._places.values()), None)
+        place = last if stage is None else self._places.get(stage, last)
         if place is None:
             raise RuntimeError(
                 "the device is not known yet: let a Trainer use this data module, or call setup_for(device) first"
@@ -357,6 +377,9 @@ class ImageDataModule(pl.LightningDataModule):
 
     def _loader(self, stage: Stage) -> Loader:
         """The stage's loader: the one there is, unless an attribute (batch or image size, a recipe) was changed."""
+        self._check_attributes()
+        if stage == "train":
+            self._check_pairs()
         source, place = self._source(stage), self._require_place(stage)
         output = Output(place.device, DTYPES[self.dtype], self.channels_last, indices=stage == "predict")
         made = _Made(source, self._plan(stage), self._decoding(stage), output, self.on_bad_image)
@@ -456,7 +479,7 @@ class ImageDataModule(pl.LightningDataModule):
             return self._restored or self._ended
         step_back = resume.steps_in_flight(self._fitting) if self._fitting is not None else 0
         place = train.place
-        place = type(place)(place.epoch, max(0, place.step - step_back), place.consumed)
+        place = dataclasses.replace(place, step=max(0, place.step - step_back))
         return TrainingState(
             epoch=place.epoch,
             consumed=train.consumed(place),
@@ -466,6 +489,7 @@ class ImageDataModule(pl.LightningDataModule):
             classes=list(self.classes) if self.classes is not None else None,
             recipe=self._pixels,
             repeats=train.decoding.recipe.repeats if isinstance(train.decoding.recipe, TrainRecipe) else 1,
+            cycle=place.cycle,
         )
 
     @property
@@ -504,19 +528,21 @@ class ImageDataModule(pl.LightningDataModule):
     def _apply_restored(self) -> None:
         loader, state = self._loaders.get("train"), self._restored
         if loader is not None and state is not None:
-            loader.resume(state.epoch, state.consumed, state.seed)
+            loader.resume(state.epoch, state.consumed, state.seed, state.cycle)
 
     def _resumed_place(self) -> tuple[int, int] | None:
         loader = self._loaders.get("train")
         if loader is None or self._restored is None:
             return None
-        return self._restored.epoch, loader.plan.first_step(self._restored.consumed)
+        cycled = self._restored.cycle * len(loader)
+        return self._restored.epoch, cycled + loader.plan.first_step(self._restored.consumed)
 
     # ---- the end -------------------------------------------------------------------------------------------------
 
     def teardown(self, stage: str) -> None:
         """Stop the pipelines of a stage ("fit", "validate", "test", "predict"; else all) and free their memory."""
-        self._close_loaders(_STAGES_OF.get(stage, STAGES))
+        beside = tuple(s for s in STAGES if s not in self._places)  # asked for without a set-up of their own
+        self._close_loaders((*_STAGES_OF.get(stage, STAGES), *beside))
         if stage not in _STAGES_OF or stage == "fit":
             self._fitting = None
             vars(self).pop("val_dataloader", None)

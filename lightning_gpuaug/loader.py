@@ -30,6 +30,10 @@ T = TypeVar("T")
 _MADE_AHEAD = 2
 """Batches that the worker finishes ahead. It shares Python with the training loop, and is now late, now early."""
 
+_GOLDEN = 0x9E3779B9
+"""Between the seeds of an epoch's passes: odd, so that they all differ, and large, so that no run is likely to have
+the seed of another one's second pass."""
+
 _QUIET = 5
 """Batches that lie ready when the first one is handed to a GPU: until the last of them nothing is decoded. Training
 steps are captured as CUDA graphs then (torch.compile does it in the second), and a capture fails in any thread when the
@@ -43,16 +47,36 @@ class Place:
     Attributes:
         epoch: number of the epoch.
         step: number of the step in it.
-        consumed: samples of the epoch that another topology had taken before this loader's first step of it.
+        consumed: samples of the pass that another topology had taken before this loader's first step of it.
+        cycle: passes over the data in this epoch before this one: a Trainer that trains on other data beside begins
+            again where this is the shorter, and callbacks have passes of their own.
     """
 
     epoch: int
     step: int
     consumed: int = 0
+    cycle: int = 0
 
     def next(self) -> Place:
-        """The following step of the same epoch."""
-        return Place(self.epoch, self.step + 1, self.consumed)
+        """The following step of the same pass."""
+        return dataclasses.replace(self, step=self.step + 1)
+
+    def seed_of_pass(self, seed: int) -> int:
+        """The seed of this pass's order and draws, which each pass of an epoch has of its own."""
+        return (seed + self.cycle * _GOLDEN) % 2**32
+
+
+@dataclass(frozen=True)
+class _Begun:
+    """A pass that has begun.
+
+    Attributes:
+        located: (epoch, step) of the loop then.
+        place: of its first batch.
+    """
+
+    located: tuple[int, int]
+    place: Place
 
 
 @dataclass
@@ -124,6 +148,8 @@ class Loader:
         """What making batches has cost so far; replaced as a whole after each."""
         self._locate = locate
         self._next_pass = Place(0, 0)  # where the next pass starts when nobody else knows
+        self._begun: _Begun | None = None  # the last pass, of a loop that can be asked
+        self._cycles = 0  # the most passes that came after the first one of an epoch
         self._resumed: Place | None = None  # where a restored epoch continues
         self._pass: object | None = None
         # The making of batches: in this thread, or all of it in the worker.
@@ -185,17 +211,25 @@ class Loader:
         """Samples of the epoch taken by all ranks before `place`."""
         return self.plan.consumed(place.step, place.consumed)
 
-    def resume(self, epoch: int, consumed: int, seed: int) -> None:
-        """Continue an epoch of which all ranks together have taken `consumed` samples, in the order of `seed`."""
+    def resume(self, epoch: int, consumed: int, seed: int, cycle: int = 0) -> None:
+        """Continue an epoch of which all ranks together have taken `consumed` samples, in the order of `seed`.
+
+        Args:
+            epoch: number of the epoch.
+            consumed: samples taken, of the pass after the first `cycle` whole ones.
+            seed: of order and draws.
+            cycle: whole passes that the epoch has had.
+        """
         self.close()
         self.seed, self.plan = seed, dataclasses.replace(self.plan, seed=seed)
-        self._resumed = self.place = Place(epoch, self.plan.first_step(consumed), consumed)
+        self._resumed = self.place = Place(epoch, self.plan.first_step(consumed), consumed, cycle)
+        self._begun = None
         # Outside of a Trainer the next pass is the rest of the epoch, or the next one if nothing is left.
         self._next_pass = self._resumed if self._resumed.step < len(self) else Place(epoch + 1, 0)
 
     def follow(self, former: Loader) -> None:
         """Begin with the pass that `former`, a loader over the same data, would have begun next."""
-        self._next_pass = former._next_pass
+        self._next_pass, self._begun, self._cycles = former._next_pass, former._begun, former._cycles
         self.bad.reasons.update(former.bad.reasons)
 
     def stock(self, count: int) -> int:
@@ -277,15 +311,34 @@ class Loader:
 
     def _begin(self) -> Place:
         """The place of a new pass's first batch."""
-        epoch, step = self._locate() if self._locate is not None else (self._next_pass.epoch, self._next_pass.step)
-        resumed = self._resumed
-        if resumed is not None and resumed.epoch == epoch:
-            place = Place(epoch, max(step, resumed.step), resumed.consumed)
+        if self._locate is None:
+            place = self._first_place(self._next_pass.epoch, self._next_pass.step)
         else:
-            place = Place(epoch, step)
-        self._next_pass = Place(epoch + 1, 0)
+            located = self._locate()
+            place = self._place_of_pass(*located)
+            self._begun = _Begun(located, place)
+            self._cycles = max(self._cycles, place.cycle)
+        self._next_pass = Place(place.epoch + 1, 0)
         self.place = place
         return place
+
+    def _place_of_pass(self, epoch: int, step: int) -> Place:
+        """Where a pass begins while the loop is at `step` of an epoch: only its first one is the rest of an epoch."""
+        begun = self._begun
+        if begun is None:
+            return self._first_place(epoch, step)
+        if begun.located == (epoch, step) and begun.place.step < len(self):
+            return begun.place  # the one before was not the loop's own, which has not moved
+        if begun.place.epoch != epoch or step == 0:
+            return Place(epoch, 0)
+        return Place(epoch, 0, cycle=begun.place.cycle + 1)
+
+    def _first_place(self, epoch: int, step: int) -> Place:
+        """Where the first pass begins, if `step` steps of the epoch are done: behind what was restored."""
+        resumed = self._resumed
+        if resumed is not None and resumed.epoch == epoch:
+            return dataclasses.replace(resumed, step=max(step - resumed.cycle * len(self), resumed.step))
+        return Place(epoch, step if step < len(self) else 0)
 
     @ranged("gpuaug.next_batch")
     def _deliver(self, place: Place) -> Batch:
@@ -338,8 +391,12 @@ class Loader:
         return finished.batch
 
     def _wrap(self, place: Place) -> Place:
-        """`place`, or the first one of the next pass if it is behind the end."""
-        return place if place.step < len(self) else Place(place.epoch + 1, 0)
+        """`place`, or the first one of the next pass, as far as that is known, if it is behind the end."""
+        if place.step < len(self):
+            return place
+        if place.cycle < self._cycles:
+            return Place(place.epoch, 0, cycle=place.cycle + 1)
+        return Place(place.epoch + 1, 0)
 
     # ---- making batches: the worker's thread if there is one -----------------------------------------------------
 
@@ -381,7 +438,7 @@ class Loader:
 
     def _make_here(self, place: Place) -> Batch:
         if self._is_cached:
-            indices = self.plan.batch(place.epoch, place.step, place.consumed)
+            indices = _Pass(self.plan, place)[place.step]
             return self._cached_images(len(indices), place.epoch), self._finish.targets(indices)
         try:
             return self._decode(place)
@@ -456,12 +513,13 @@ class Loader:
             if place.step == 0:
                 self.bad.start_from(place.epoch, 0)
             indices = self.bad.rows(_Pass(self.plan, place), place.epoch, place.step)
-            repeats = self.plan.repeat_numbers(place.epoch, place.step, place.consumed)
+            repeats = _plan_of(place, self.plan).repeat_numbers(place.epoch, place.step, place.consumed)
             self._to_order = place.next()
-            read = self._prepare.read(indices, place.epoch, self.seed, repeats)
+            read = self._prepare.read(indices, place.epoch, place.seed_of_pass(self.seed), repeats)
             self._reading.append(_Reading(place, indices, repeats, read))
         due = self._reading.popleft()
-        prepared = self._prepare(due.indices, due.place.epoch, self.seed, due.repeats, due.read)
+        seed = due.place.seed_of_pass(self.seed)
+        prepared = self._prepare(due.indices, due.place.epoch, seed, due.repeats, due.read)
         return _Order(due.place, due.indices, prepared, fed(prepared.request))
 
     def _find_bad(self, error: DecodeError) -> None:
@@ -500,6 +558,11 @@ class Loader:
         return self._cached[size]
 
 
+def _plan_of(place: Place, plan: Plan) -> Plan:
+    """The plan of the pass that `place` is in."""
+    return dataclasses.replace(plan, seed=place.seed_of_pass(plan.seed)) if place.cycle else plan
+
+
 class _Pass:
     """The planned samples of every step of the pass that `place` is in.
 
@@ -507,7 +570,7 @@ class _Pass:
     """
 
     def __init__(self, plan: Plan, place: Place) -> None:
-        self._plan, self._place = plan, place
+        self._plan, self._place = _plan_of(place, plan), place
         self._first = plan.first_step(place.consumed)
 
     def __len__(self) -> int:

@@ -10,8 +10,12 @@ from lightning.pytorch.loops.progress import _ProcessedTracker
 
 
 def position(trainer: pl.Trainer) -> tuple[int, int]:
-    """(epoch, steps done in it) of the training loop, when a pass over the training data begins."""
-    return trainer.current_epoch, _progress(trainer).ready
+    """(epoch, steps done in it) of the training loop, when a pass over the training data begins.
+
+    A step that fetches its batch itself (`training_step(dataloader_iter)`) is ready before it has one, so not those
+    that are ready count.
+    """
+    return trainer.current_epoch, _progress(trainer).processed
 
 
 def steps_in_flight(trainer: pl.Trainer) -> int:
@@ -49,7 +53,7 @@ class ContinueEpoch(pl.Callback):
         # A checkpoint of `on_train_batch_end` has its last step not counted as completed; the loop adds it.
         late = int(loop.restarted_on_train_batch_end)
         if resumed[0] == trainer.current_epoch:
-            step = resumed[1]
+            step = int(min(resumed[1], trainer.num_training_batches))  # passes that callbacks had are not the loop's
         elif late:  # the epoch was over: to the loop too, however many steps it has now
             step = int(trainer.num_training_batches)
         else:  # the next one has begun, and has had neither steps nor validation

@@ -21,13 +21,14 @@ class TrainingState:
 
     Attributes:
         epoch: number of the running epoch.
-        consumed: samples of it that all ranks together have taken.
+        consumed: samples of it that all ranks together have taken, in its present pass over the data.
         seed: of the order and the augmentation's draws.
         fingerprint: of the data.
         size: number of samples, for messages.
         classes: class names, None where labels are numbers without names.
         recipe: what is done to the images, in a form that tells recipes apart.
         repeats: how often a sample comes in an epoch.
+        cycle: whole passes over the data that the epoch has had before its present one.
     """
 
     epoch: int
@@ -38,6 +39,7 @@ class TrainingState:
     classes: list[str] | None
     recipe: str
     repeats: int = 1
+    cycle: int = 0
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values only, which a checkpoint can hold."""

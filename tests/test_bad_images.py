@@ -41,6 +41,32 @@ def test_raise_names_the_file(tmp_path: Path, stage: str) -> None:
     dm.teardown("test")
 
 
+def test_a_file_that_was_changed_meanwhile_is_told_from_a_bad_one(tmp_path: Path) -> None:
+    source = numbered(tmp_path, 12)
+    dm = module(source)
+    list(dm.val_dataloader())
+    Image.fromarray(np.zeros((5, 4, 3), dtype=np.uint8)).save(source.paths[10])  # far behind what is decoded ahead
+    with pytest.raises(BadImageError, match=r"000010\.jpg: its size is not what it was .* file was changed meanwhile"):
+        list(dm.val_dataloader())
+    dm.teardown("test")
+
+
+def test_a_relative_path_after_a_change_of_folder_says_from_where(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    write_images(tmp_path / "data" / "a", 2)
+    monkeypatch.chdir(tmp_path)
+    dm = ImageDataModule(train="data", batch_size=2, image_size=8, num_threads=1).setup_for("cpu")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    with pytest.raises(
+        BadImageError, match=r"^data/a/00000\d\.jpg: unreadable: no such file .* \(seen from .*elsewhere\)$"
+    ):
+        list(dm.train_dataloader())
+    dm.teardown("test")
+
+
 def test_substitute_in_evaluation_gives_every_good_sample_once(tmp_path: Path) -> None:
     dm = module(broken(tmp_path, 8, {5: b"garbage"}), on_bad_image="substitute")
     loader = dm.val_dataloader()

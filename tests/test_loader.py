@@ -21,7 +21,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from PIL import Image
 
-from lightning_gpuaug import ImageDataModule, TrainRecipe
+from lightning_gpuaug import ImageDataModule, Mix, TrainRecipe
 from lightning_gpuaug.bad_images import BadImageWarning
 from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.pipeline import DecodePipeline
@@ -400,6 +400,24 @@ def test_changed_attributes_take_effect_at_the_next_loader(data) -> None:
     list(expected)
     assert [targets.tolist() for _, targets in batches] == labels(expected)
     assert len(dm.val_dataloader()) == 4  # eval_batch_size follows batch_size
+
+
+@pytest.mark.parametrize(
+    ("attribute", "value", "message"),
+    [
+        ("batch_size", "8", "batch_size must be a whole number of at least 1, got '8'"),
+        ("image_size", (8, 8), r"image_size must be a whole number of at least 1, got \(8, 8\)"),
+        ("train_recipe", "crop", "train_recipe must be of type TrainRecipe, got 'crop'"),
+        ("dtype", torch.float16, "dtype must be one of 'float32', .*, got torch.float16"),
+        ("train_recipe", TrainRecipe(mix=Mix()), "batch_size must be even, got 3"),
+    ],
+)
+def test_changed_attributes_are_checked_as_arguments_are(data, attribute: str, value: object, message: str) -> None:
+    dm = data(12, batch_size=3)
+    dm.train_dataloader()
+    setattr(dm, attribute, value)
+    with pytest.raises(ValueError, match=message):
+        dm.train_dataloader()
 
 
 def test_copies_share_nothing(data) -> None:

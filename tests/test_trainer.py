@@ -458,3 +458,43 @@ def test_plain_loaders_may_be_given_to_a_trainer(tmp_path: Path) -> None:
     assert sorted(first) == sorted(second) == list(range(12))
     assert first != second
     dm.teardown("fit")
+
+
+@pytest.mark.parametrize("stage", ["train", "val", "test"])
+def test_a_subclass_may_bring_a_loader_of_its_own(tmp_path: Path, stage: str) -> None:
+    """For which no data need be given; the other stages are as always."""
+
+    class Own(ImageDataModule):
+        pass
+
+    rows = torch.utils.data.TensorDataset(torch.rand(6, 3, 8, 8), torch.arange(6))
+    setattr(Own, f"{stage}_dataloader", lambda self: torch.utils.data.DataLoader(rows, batch_size=3))
+    source = numbered(tmp_path, 4)
+    given = {name: source for name in ("train", "val", "test") if name != stage}
+    data, model = Own(batch_size=2, image_size=8, num_threads=1, **given), Tracking()
+    run = trainer(tmp_path, max_epochs=1)
+    run.fit(model, data)
+    assert [len(labels) for _, labels, _ in model.train_steps] == ([3, 3] if stage == "train" else [2, 2])
+    assert [len(labels) for _, labels, _ in model.val_steps] == ([3, 3] if stage == "val" else [2, 2])
+    model.val_steps.clear()
+    run.test(model, data, verbose=False)
+    assert [len(labels) for _, labels, _ in model.val_steps] == ([3, 3] if stage == "test" else [2, 2])
+
+
+def test_test_data_beside_validation_data(tmp_path: Path) -> None:
+    """`setup("fit")` is no set-up of the test data, which a subclass may watch all the same."""
+
+    class Both(ImageDataModule):
+        def val_dataloader(self) -> list[Loader]:  # type: ignore[override]
+            return [super().val_dataloader(), self.test_dataloader()]
+
+    class Watching(Tracking):
+        def validation_step(self, batch, batch_idx: int, dataloader_idx: int = 0) -> None:  # type: ignore[no-untyped-def]
+            seen[dataloader_idx] += batch[1].tolist()
+
+    seen: list[list[int]] = [[], []]
+    sources = {name: numbered(tmp_path / name, count) for name, count in (("train", 4), ("val", 4), ("test", 3))}
+    data = Both(batch_size=2, image_size=8, num_threads=1, **sources)  # type: ignore[arg-type]
+    trainer(tmp_path, max_epochs=2, num_sanity_val_steps=0).fit(Watching(), data)
+    assert seen == [[0, 1, 2, 3] * 2, [0, 1, 2] * 2]
+    assert not data._loaders

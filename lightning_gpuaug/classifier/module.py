@@ -21,7 +21,7 @@ from lightning_gpuaug.classifier.batch_counters import BatchCounters
 from lightning_gpuaug.classifier.ema import AverageUpdater, make_average
 from lightning_gpuaug.classifier.metrics import EvaluationMetrics, Task
 from lightning_gpuaug.classifier.names import require_known_model, require_known_optimizer, require_plain
-from lightning_gpuaug.classifier.schedule import Schedule, ScheduleName, run_length
+from lightning_gpuaug.classifier.schedule import Schedule, ScheduleName, rescale, run_length
 from lightning_gpuaug.classifier.step_log import StepLog
 
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
@@ -162,6 +162,7 @@ class Classifier(pl.LightningModule):
         self._counters: BatchCounters | None = None
         self._compiled = False
         self._planned_steps = 0
+        self._scheduled_lr = lr
 
     @property
     def evaluation_network(self) -> nn.Module:
@@ -195,6 +196,7 @@ class Classifier(pl.LightningModule):
             momentum=hparams["momentum"],
             **(hparams["optimizer_args"] or {}),
         )
+        self._scheduled_lr = hparams["lr"]
         total, per_epoch = run_length(self.trainer, self._schedule)
         warmup = self._schedule.warmup_length(per_epoch)
         if 0 < total <= warmup:
@@ -207,10 +209,13 @@ class Classifier(pl.LightningModule):
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": scheduler, "interval": "step"}}
 
     def lr_scheduler_step(self, scheduler: Any, metric: Any | None) -> None:
-        """Set the learning rate of the step that follows: a function of the optimizer steps taken, nothing else."""
+        """Set the learning rate of the step that follows: a function of the optimizer steps taken, nothing else.
+
+        A scheduler that a callback has put in its place (a search for the rate, weight averaging) steps as it does.
+        """
         if isinstance(scheduler, Scheduler):
             scheduler.step_update(num_updates=self.trainer.global_step)
-        else:  # that of a callback, such as `StochasticWeightAveraging`
+        else:
             super().lr_scheduler_step(scheduler, metric)
 
     def on_train_start(self) -> None:
@@ -229,9 +234,10 @@ class Classifier(pl.LightningModule):
             self._ema = AverageUpdater(self.network, self.ema_network, self.hparams["ema_decay"])
             if self.trainer.global_step == 0:
                 self._ema.start()  # the weights may have been replaced since construction
-        scheduler: Any = self.lr_schedulers()
-        if self._schedule.needs_total and scheduler is not None:
-            restored = scheduler.t_initial + scheduler.warmup_t
+        scheduler = self.lr_schedulers()
+        if self._schedule.needs_total and isinstance(scheduler, Scheduler):
+            ending: Any = scheduler
+            restored = ending.t_initial + ending.warmup_t
             if restored != self._planned_steps:
                 rank_zero_warn(
                     f"the schedule of the checkpoint is kept: it ends at step {restored}, "
@@ -239,13 +245,22 @@ class Classifier(pl.LightningModule):
                 )
 
     def on_train_epoch_start(self) -> None:
-        """Refuse what CUDA graphs cannot do; here, for a callback may change it with the epoch."""
+        """Refuse what CUDA graphs cannot do, follow a new rate; here, for a callback may change both with the epoch."""
+        self._follow_new_rate()
         batches, mode = self.trainer.accumulate_grad_batches, self.hparams["compile"]
         if mode in _WITH_GRAPHS and batches != 1:
             raise ValueError(
                 f"compile={mode!r} replays CUDA graphs, which write each batch's gradients over those of the batch "
                 f'before: accumulate_grad_batches must be 1, got {batches}; or compile with "default"'
             )
+
+    def _follow_new_rate(self) -> None:
+        """Schedule the rate that a search (`LearningRateFinder`) has set since the schedule was made."""
+        scheduler: Any = self.lr_schedulers()
+        if self.hparams["lr"] != self._scheduled_lr and isinstance(scheduler, Scheduler):
+            rescale(scheduler, self.hparams["lr"] / self._scheduled_lr)
+            self._scheduled_lr = self.hparams["lr"]
+            scheduler.step_update(num_updates=self.trainer.global_step)
 
     def optimizer_step(self, *args: Any, **kwargs: Any) -> None:
         """Step, average, log: here, and not in a batch hook, for it runs once a step and before any checkpoint."""

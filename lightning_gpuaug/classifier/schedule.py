@@ -113,6 +113,14 @@ class Schedule:
         return StepLRScheduler(optimizer, decay_t=every, decay_rate=decay_rate, **common)
 
 
+def rescale(scheduler: Scheduler, factor: float) -> None:
+    """Multiply the peaks of a schedule; its length, `warmup_lr` and `min_lr` stay."""
+    scheduler.base_values = [value * factor for value in scheduler.base_values]
+    warmup: Any = scheduler  # every schedule that `build` makes has these
+    if warmup.warmup_t:
+        warmup.warmup_steps = [(peak - warmup.warmup_lr_init) / warmup.warmup_t for peak in scheduler.base_values]
+
+
 def run_length(trainer: pl.Trainer, schedule: Schedule) -> tuple[int, int]:
     """Optimizer steps of the whole run and of one epoch, 0 where `schedule` does not ask.
 

@@ -83,7 +83,8 @@ def diagnose(path: str | os.PathLike[str]) -> str | None:
         with open(path, "rb") as file:
             data = file.read()
     except OSError as error:
-        return unreadable(error).reason
+        moved = isinstance(error, FileNotFoundError) and not os.path.isabs(path)
+        return unreadable(error).reason + (f" (seen from {os.getcwd()})" if moved else "")
     return diagnose_encoded(data)
 
 
