@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 from contextlib import nullcontext
 from typing import Any
 
 import pytest
 import torch
-from lightning.pytorch.callbacks import LearningRateFinder, StochasticWeightAveraging
+from lightning.pytorch.callbacks import GradientAccumulationScheduler, LearningRateFinder, StochasticWeightAveraging
 from lightning.pytorch.tuner import Tuner
 from torch import nn
 
@@ -20,6 +21,7 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:.*does not have many workers"),
     pytest.mark.filterwarnings("ignore:SWA is currently only supported every epoch"),
     pytest.mark.filterwarnings("ignore:Swapping scheduler"),
+    pytest.mark.filterwarnings("ignore:When using `Trainer.accumulate_grad_batches"),
 ]
 
 SCHEDULES = [
@@ -78,3 +80,15 @@ def test_averaged_weights_get_statistics_of_their_own(scheduler: str, monkeypatc
     assert all(norm.running_mean is not None and norm.running_mean.abs().max() > 0 for norm in norms)
     monkeypatch.setattr(BatchCounters, "one_batch", lambda self: nullcontext())  # each norm counts for itself
     torch.testing.assert_close(network.state_dict(), averaged()[0].state_dict(), rtol=0, atol=0)
+
+
+@pytest.mark.parametrize("scheduling", [{1: 2}, {0: 4, 2: 1}, {0: 3}], ids=str)
+def test_the_schedule_ends_with_the_run_when_accumulation_changes(scheduling: dict[int, int]) -> None:
+    net, record = classifier(min_lr=1e-4, warmup_epochs=1), Record()
+    run = trainer(max_epochs=3, callbacks=[record, GradientAccumulationScheduler(scheduling)])
+    run.fit(net, batches([4] * 8))
+    factors = [max((at, factor) for at, factor in {0: 1, **scheduling}.items() if at <= e)[1] for e in range(3)]
+    assert run.global_step == sum(math.ceil(8 / factor) for factor in factors)
+    assert run.optimizers[0].param_groups[0]["lr"] == pytest.approx(1e-4)
+    first = math.ceil(8 / factors[0])
+    assert record.lrs.index(max(record.lrs)) == first  # the warm-up lasted an epoch

@@ -9,6 +9,7 @@ from typing import Any, Literal
 
 import lightning.pytorch as pl
 import torch
+from lightning.pytorch.callbacks import GradientAccumulationScheduler
 from timm.scheduler.cosine_lr import CosineLRScheduler
 from timm.scheduler.multistep_lr import MultiStepLRScheduler
 from timm.scheduler.poly_lr import PolyLRScheduler
@@ -124,7 +125,8 @@ def rescale(scheduler: Scheduler, factor: float) -> None:
 def run_length(trainer: pl.Trainer, schedule: Schedule) -> tuple[int, int]:
     """Optimizer steps of the whole run and of one epoch, 0 where `schedule` does not ask.
 
-    Both count gradient accumulation as Lightning does: an epoch's last, incomplete accumulation is a step too.
+    Both count gradient accumulation as Lightning does: an epoch's last, incomplete accumulation is a step too. Where a
+    `GradientAccumulationScheduler` changes it, the run is counted epoch by epoch, and "one epoch" is the first.
 
     Raises:
         ValueError: the schedule needs a length that the trainer or the data does not have.
@@ -137,7 +139,7 @@ def run_length(trainer: pl.Trainer, schedule: Schedule) -> tuple[int, int]:
                 f"scheduler={schedule.name!r} needs the run's length: set trainer.max_steps, or trainer.max_epochs "
                 f"with a sized train dataloader; got max_epochs={trainer.max_epochs}, max_steps={trainer.max_steps}"
             )
-        total = int(estimate)
+        total = int(min(estimate, _steps_of_epochs(trainer)))
     if schedule.needs_epochs:
         if trainer.train_dataloader is None:
             trainer.fit_loop.setup_data()  # as `estimated_stepping_batches` itself does
@@ -147,5 +149,22 @@ def run_length(trainer: pl.Trainer, schedule: Schedule) -> tuple[int, int]:
                 "warmup_epochs and decay_epochs need a sized train dataloader, got one without a length; "
                 "use warmup_steps and a scheduler other than 'step' and 'multistep'"
             )
-        per_epoch = math.ceil(batches / trainer.accumulate_grad_batches)
+        per_epoch = math.ceil(batches / _accumulation(trainer, epoch=0))
     return total, per_epoch
+
+
+def _steps_of_epochs(trainer: pl.Trainer) -> float:
+    """Optimizer steps of all epochs, infinite where the epochs or their batches are not limited."""
+    batches, epochs = trainer.num_training_batches, trainer.max_epochs
+    if batches == math.inf or epochs is None or epochs < 0:
+        return math.inf
+    return sum(math.ceil(batches / _accumulation(trainer, epoch)) for epoch in range(max(1, epochs)))
+
+
+def _accumulation(trainer: pl.Trainer, epoch: int) -> int:
+    """Batches of an optimizer step in an epoch."""
+    callbacks: list[pl.Callback] = trainer.callbacks  # type: ignore[attr-defined]
+    for callback in callbacks:
+        if isinstance(callback, GradientAccumulationScheduler):
+            return callback.get_accumulate_grad_batches(epoch)
+    return trainer.accumulate_grad_batches
