@@ -149,7 +149,7 @@ class Loader:
         self._locate = locate
         self._next_pass = Place(0, 0)  # where the next pass starts when nobody else knows
         self._begun: _Begun | None = None  # the last pass, of a loop that can be asked
-        self._cycles = 0  # the most passes that came after the first one of an epoch
+        self._cycles = 0  # passes that come after the first one of an epoch: as many as in the one before
         self._resumed: Place | None = None  # where a restored epoch continues
         self._pass: object | None = None
         # The making of batches: in this thread, or all of it in the worker.
@@ -314,10 +314,13 @@ class Loader:
         if self._locate is None:
             place = self._first_place(self._next_pass.epoch, self._next_pass.step)
         else:
-            located = self._locate()
+            located, former = self._locate(), self._begun
             place = self._place_of_pass(*located)
             self._begun = _Begun(located, place)
-            self._cycles = max(self._cycles, place.cycle)
+            if former is None or former.place.epoch == place.epoch:
+                self._cycles = max(self._cycles, place.cycle)
+            else:
+                self._cycles = former.place.cycle
         self._next_pass = Place(place.epoch + 1, 0)
         self.place = place
         return place

@@ -15,7 +15,7 @@ from lightning.pytorch.utilities import CombinedLoader
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
 from lightning_gpuaug import ImageDataModule, TrainRecipe
-from lightning_gpuaug.loader import Loader
+from lightning_gpuaug.loader import Loader, Place
 from tests.images import numbered
 from tests.tracking import SaveEverywhere, Step, Tracking, trainer
 
@@ -143,3 +143,20 @@ def test_a_step_that_fetches_its_batch_misses_none(tmp_path: Path) -> None:
     assert fitted(Fetches(), module(tmp_path), tmp_path, save) == usual
     for hook, path, done in save.saved:
         assert fitted(Fetches(), module(tmp_path), tmp_path, ckpt_path=path) == usual[done:], (hook, done)
+
+
+def test_what_is_decoded_ahead_is_of_the_pass_that_comes_next(tmp_path: Path) -> None:
+    """As many passes an epoch as the one before had."""
+    data = module(tmp_path).setup_for("cpu")
+    loader = data.train_dataloader()
+    at = (0, 0)
+    loader._locate = lambda: at
+    guessed = []
+    for located in [(0, 0), (0, 6), (0, 12), (1, 0), (1, 6), (1, 12), (2, 0), (3, 0)]:
+        at = located
+        assert len(list(loader)) == 6
+        guessed.append(loader._orders[0].place)
+    # The first epoch's further passes are a surprise, and so is that the third has none.
+    places = [Place(1, 0), Place(1, 0), Place(1, 0), Place(1, 0, cycle=1), Place(1, 0, cycle=2), Place(2, 0)]
+    assert guessed == [*places, Place(2, 0, cycle=1), Place(4, 0)]
+    data.teardown("fit")
