@@ -25,12 +25,13 @@ class BatchCounters:
     A norm that runs twice in a pass, or not at all, is counted once.
 
     Args:
-        network: as it will be trained. Norms of other types, without a momentum or in eval mode count for themselves,
-            or not at all, as always.
+        network: as it will be trained; None for one whose norms are left alone. Norms of other types, without a
+            momentum or in eval mode count for themselves, or not at all, as always.
     """
 
-    def __init__(self, network: nn.Module) -> None:
-        self._norms: list[Any] = [module for module in network.modules() if type(module) in _KNOWN]
+    def __init__(self, network: nn.Module | None) -> None:
+        modules = () if network is None else network.modules()
+        self._norms: list[Any] = [module for module in modules if type(module) in _KNOWN]
         self._hidden: list[tuple[dict[str, Tensor | None], Tensor]] = []
 
     @contextmanager

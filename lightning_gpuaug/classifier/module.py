@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import nullcontext
 from typing import Any, Literal, get_args
 
 import lightning.pytorch as pl
@@ -159,7 +158,7 @@ class Classifier(pl.LightningModule):
         self.test_metrics = EvaluationMetrics(task, num_classes)
         self._step_log = StepLog()
         self._ema: AverageUpdater | None = None
-        self._counters: BatchCounters | None = None
+        self._counters = BatchCounters(None)  # until training starts
         self._compiled = False
         self._planned_steps = 0
         self._scheduled_lr = lr
@@ -221,7 +220,7 @@ class Classifier(pl.LightningModule):
     def on_train_start(self) -> None:
         """Pair the averaged weights with the live ones, now that both are where they will stay; find the counters."""
         # A compiled network counts within its kernels.
-        self._counters = None if self.hparams["compile"] else BatchCounters(self.network)
+        self._counters = BatchCounters(None if self.hparams["compile"] else self.network)
         if self.ema_network is not None:
             strategy = self.trainer.strategy
             if not isinstance(strategy, SingleDeviceStrategy | DDPStrategy):
@@ -272,7 +271,7 @@ class Classifier(pl.LightningModule):
         """The batch's mean loss, a float32 scalar."""
         images, targets = batch
         self._check_batch(images, targets)
-        with nullcontext() if self._counters is None else self._counters.one_batch():
+        with self._counters.one_batch():
             logits = self.network(images)
         loss = self._training_loss(logits, targets)
         # Not in the progress bar: the bar reads its values after every batch, and reading makes the host wait for
@@ -315,7 +314,7 @@ class Classifier(pl.LightningModule):
 
     def state_dict(self, *args: Any, **kwargs: Any) -> Any:
         """As always, in the midst of a training pass too."""
-        with nullcontext() if self._counters is None else self._counters.shown():
+        with self._counters.shown():
             return super().state_dict(*args, **kwargs)
 
     def _update_average(self) -> None:

@@ -214,24 +214,20 @@ class FileList(Source):
         elif listing.flags is None:
             column = self._joined_labels if self.multilabel else self._single_labels
             # The class list of the labels that stand there, excluded samples' too.
-            names, targets = self._rule(names).targets(column, self._line)
+            names, targets = self._rule.targets(column, self._line)
         elif names is None:
             names, targets = listing.columns, listing.flags
         else:
             targets = _scatter(listing.flags, map_classes(listing.columns, names, self._list), len(names))
         return names, targets if self._kept is None else targets[self._kept]
 
-    def _rule(self, names: tuple[str, ...] | None) -> LabelRule:
+    @property
+    def _rule(self) -> LabelRule:
+        names = None if self.class_names is None else tuple(self.class_names)
         meaning: Literal["auto", "index", "name"] = "auto" if self.labels == "none" else self.labels
         if self.multilabel and meaning == "auto":
             meaning = "name"  # classes that are joined are names, unless they are said to be numbers
         return LabelRule("FileList", self.multilabel, names, meaning=meaning)
-
-    def _positions_in(self, classes: tuple[str, ...]) -> Targets:
-        """Whole numbers, one a sample, as positions in `classes`; what is excluded may have any."""
-        column = self._single_labels
-        kept = np.arange(len(column.counts)) if self._kept is None else self._kept
-        return self._rule(classes).targets(column.take(kept), lambda i: self._line(int(kept[i])))[1]
 
     @cached_property
     def _targets(self) -> Targets:
@@ -240,7 +236,7 @@ class FileList(Source):
         if wanted is not None and self.labels != "none":
             if own is None:
                 own = tuple(wanted)
-                targets = self._positions_in(own)
+                targets = self._rule.positions_in(own, self._single_labels, self._kept, self._line)
             targets = translated(own, targets, wanted, self._list)
         return read_only(targets)
 

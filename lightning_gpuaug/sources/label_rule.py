@@ -52,8 +52,7 @@ class LabelRule:
         count = len(column.counts)
         if not self.labelled:
             return self.class_names, np.full(count, -1, dtype=np.int64)
-        if self.class_names is not None:
-            self._require_clear(column, self.class_names, name)
+        self._require_clear(column, name)
         column = self.read(column, name)
         if column.type == "float" and self.multilabel:
             return self.class_names, self._vectors(column, name)
@@ -79,18 +78,39 @@ class LabelRule:
         table[np.repeat(np.arange(count), column.counts), ids] = 1.0
         return classes, table
 
-    def _require_clear(self, column: LabelColumn, names: Sequence[str], name: Name) -> None:
-        """Refuse labels that may be positions in `names`, or names that stand elsewhere in it.
+    def positions_in(
+        self, classes: tuple[str, ...], column: LabelColumn, kept: npt.NDArray[np.int64] | None, name: Name
+    ) -> Targets:
+        """Whole numbers, one a record, as positions in `classes`, int64.
+
+        Args:
+            classes: the class list.
+            column: of all records.
+            kept: the records that count, None for all; the others may have any number.
+            name: of a record.
+
+        Raises:
+            ValueError: a record's number is no position, or may be the name of another class; names the record.
+        """
+        rule = dataclasses.replace(self, class_names=classes)
+        if kept is None:
+            return rule.targets(column, name)[1]
+        return rule.targets(column.take(kept), lambda i: name(int(kept[i])))[1]
+
+    def _require_clear(self, column: LabelColumn, name: Name) -> None:
+        """Refuse labels that may be positions in `class_names`, or names that stand elsewhere in it.
 
         Raises:
             ValueError: there is one; names the record.
         """
-        if self.meaning != "auto" or column.type in ("none", "name") or (column.type == "float" and self.multilabel):
+        if self.class_names is None or self.meaning != "auto":
+            return
+        if column.type in ("none", "name") or (column.type == "float" and self.multilabel):
             return  # names, or vectors
         texts = _distinct(column)
         if not all(_is_integer(text) for _, text in texts):
             return  # `read` finds names
-        exact = {text: i for i, text in enumerate(names) if _is_integer(text)}
+        exact = {text: i for i, text in enumerate(self.class_names) if _is_integer(text)}
         alike: dict[int, list[int]] = {}  # several, where classes are called 1 and 01
         for text, i in exact.items():
             alike.setdefault(int(text), []).append(i)

@@ -301,12 +301,6 @@ class RecordSource(Source):
         classes, targets = self._rule.targets(self._records.labels, self._location)
         return classes, targets if self._kept is None else targets[self._kept]
 
-    def _positions_in(self, classes: tuple[str, ...]) -> Targets:
-        """Whole numbers, one a sample, as positions in `classes`; what is excluded may have any."""
-        column, rule = self._records.labels, dataclasses.replace(self._rule, class_names=classes)
-        kept = np.arange(len(column.counts)) if self._kept is None else self._kept
-        return rule.targets(column.take(kept), lambda i: self._location(int(kept[i])))[1]
-
     @property
     def _rule(self) -> LabelRule:
         names = None if self.class_names is None else tuple(self.class_names)
@@ -338,7 +332,7 @@ class RecordSource(Source):
         if self.training_classes is not None and self._labelled:
             if own is None and targets.ndim == 1:
                 own = tuple(self.training_classes)
-                targets = self._positions_in(own)
+                targets = self._rule.positions_in(own, self._records.labels, self._kept, self._location)
             targets = translated(own, targets, self.training_classes, f"{type(self).__name__} {self._files[0]} …")
         return read_only(targets)
 
