@@ -324,6 +324,21 @@ def test_the_mode_is_that_of_torch_compile(monkeypatch: pytest.MonkeyPatch, comp
     assert given == [mode]
 
 
+@pytest.mark.parametrize(("compile", "resets"), [(False, 0), ("default", 0), ("reduce-overhead", 2)])
+def test_graphs_of_an_earlier_run_are_dropped(monkeypatch: pytest.MonkeyPatch, compile: Any, resets: int) -> None:
+    """Before a Trainer's run compiles or calls anything: tests/gpu trains one network after the other."""
+    happened: list[str] = []
+    monkeypatch.setattr(
+        torch, "compile", lambda call, *args, **options: lambda x: (happened.append("call"), call(x))[1]
+    )
+    monkeypatch.setattr(torch.compiler, "reset", lambda: happened.append("reset"))
+    model = classifier(compile=compile)
+    for run in (1, 2):
+        trainer(max_epochs=1).fit(model, batches([4]))
+        assert happened.count("reset") == resets * run // 2
+        assert not resets or happened[-2:] == ["reset", "call"]
+
+
 def test_what_a_cuda_graph_overwrites_is_copied(monkeypatch: pytest.MonkeyPatch) -> None:
     returned = torch.empty(2, CLASSES)  # of every call, as by a graph
     monkeypatch.setattr(torch, "compile", lambda call, *args, **options: lambda x: returned.copy_(call(x).detach()))

@@ -57,7 +57,8 @@ class Classifier(pl.LightningModule):
         compile: run the network through `torch.compile`; a string is its mode. Names in checkpoints are the same either
             way. "reduce-overhead" and "max-autotune" replay CUDA graphs, so that the host has next to nothing to
             launch: the way to train a small network fast. They need memory for the graphs, and no
-            `accumulate_grad_batches`.
+            `accumulate_grad_batches`; each call of a Trainer records them anew, and resets `torch.compile` for the
+            process (what is compiled already comes from torch's cache on disk).
         optimizer: name from `timm.optim.list_optimizers()`; note that timm's "sgd" is Nesterov's and "momentum" is
             the plain one. Biases, norms and what the model names get no weight decay.
         lr: peak learning rate, > 0.
@@ -176,8 +177,16 @@ class Classifier(pl.LightningModule):
         return logits.clone() if self.hparams["compile"] in _WITH_GRAPHS else logits
 
     def configure_model(self) -> None:
-        """Compile the networks, once. In place, so that no name in a checkpoint changes."""
+        """Compile the networks, once. In place, so that no name in a checkpoint changes.
+
+        A Trainer calls this whenever it begins to fit or evaluate. What was recorded as CUDA graphs until then is
+        dropped. torch 2.11 (2.14's code is the same) replays a graph for any network of the same kind whose parameters
+        lie where the recorded one's lay, but hands the recorded network's own to the backward pass, wherever a Trainer
+        has moved them since: a crash in the lucky case.
+        """
         mode = self.hparams["compile"]
+        if mode in _WITH_GRAPHS:
+            torch.compiler.reset()
         if mode and not self._compiled:
             self._compiled = True
             for network in (self.network, self.ema_network):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterator
 from typing import Any
 
@@ -76,11 +77,18 @@ def test_no_step_synchronises_under_bf16_mixed(optimizer: str) -> None:
     assert metrics["lr"].item() == pytest.approx(0.01 * 0.5 * (1 + torch.tensor(torch.pi * 7 / 8).cos().item()))
 
 
-# torch 2.11 meets its own deprecated decorator on Python 3.12 and later, while it imports inductor.
-@pytest.mark.filterwarnings("ignore:`torch.jit.script_method` is:DeprecationWarning")
-@pytest.mark.filterwarnings("ignore:TensorFloat32 tensor cores:UserWarning")
-# torch's own first capture, which makes the graphs' memory pool.
-@pytest.mark.filterwarnings("ignore:The CUDA Graph is empty:UserWarning")
+def with_graphs(test: Any) -> Any:
+    """Ignore what torch 2.11 says of itself: in Python 3.12 while it imports inductor, and while it makes its pool."""
+    for warning in (
+        "ignore:`torch.jit.script_method` is:DeprecationWarning",
+        "ignore:TensorFloat32 tensor cores:UserWarning",
+        "ignore:The CUDA Graph is empty:UserWarning",
+    ):
+        test = pytest.mark.filterwarnings(warning)(test)
+    return test
+
+
+@with_graphs
 def test_cuda_graphs_train_and_predict_as_launches_do() -> None:
     """The same weights, averages, metrics and predictions, though a graph overwrites what it returned before."""
     data = Batches([16] * 6)
@@ -103,3 +111,25 @@ def test_cuda_graphs_train_and_predict_as_launches_do() -> None:
     assert graph_metrics == pytest.approx(metrics, rel=2e-2, abs=2e-2)
     torch.testing.assert_close(graph_probability, probability, rtol=2e-2, atol=2e-3)
     assert len(set(graph_probability.tolist())) > 16  # not the last batch's, again and again
+
+
+@with_graphs
+def test_networks_trained_one_after_the_other_through_cuda_graphs_are_alike() -> None:
+    """Their parameters come to lie where those of networks before them lay, whose graphs must not serve them."""
+    data = Batches([16] * 4)
+    found = []
+    for _ in range(6):
+        torch.manual_seed(0)
+        model = Classifier("test_resnet", num_classes=10, compile="reduce-overhead", lr=0.01)
+        trainer = pl.Trainer(
+            accelerator="gpu", devices=1, max_epochs=1, precision="bf16-mixed", logger=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+        )  # fmt: skip
+        trainer.fit(model, data)
+        found.append(dict(model.state_dict()))
+        del model, trainer
+        gc.collect()
+        torch.cuda.empty_cache()  # so that the next one's parameters are laid out from the start again
+    for weights in found[1:]:
+        torch.testing.assert_close(weights, found[0], rtol=2e-2, atol=2e-3)
+    torch.compiler.reset()
