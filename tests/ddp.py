@@ -17,8 +17,7 @@ def launch(folder: Path, fits: list[dict[str, Any]], *, accelerator: str = "cpu"
     """Run `fits` on two ranks; what rank r saw of fit f is `launch(...)[f][r]`.
 
     Raises:
-        RuntimeError: a rank failed; the message ends in its errors.
-        subprocess.TimeoutExpired: the ranks wait for each other.
+        RuntimeError: a rank failed, or was killed after `timeout` seconds; the message ends in what they said.
     """
     job = folder / f"job{len(list(folder.glob('job*.json')))}.json"
     job.write_text(json.dumps({"accelerator": accelerator, "devices": 2, "fits": fits}))
@@ -30,20 +29,23 @@ def launch(folder: Path, fits: list[dict[str, Any]], *, accelerator: str = "cpu"
         "GROUP_RANK": "0", "TORCHELASTIC_RUN_ID": "tests", "PYTHONPATH": f"{ROOT}:{os.environ.get('PYTHONPATH', '')}",
     }  # fmt: skip
     command = [sys.executable, "-m", "tests.ddp_worker", str(job)]
-    ranks = [
-        subprocess.Popen(
-            command, env={**shared, "RANK": str(r), "LOCAL_RANK": str(r)}, cwd=ROOT, text=True,
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )
-        for r in range(2)
-    ]  # fmt: skip
+    outputs = [Path(f"{job}.rank{r}.txt") for r in range(2)]
+    ranks = []
+    for r, output in enumerate(outputs):
+        with output.open("w") as sink:
+            env = {**shared, "RANK": str(r), "LOCAL_RANK": str(r)}
+            ranks.append(subprocess.Popen(command, env=env, cwd=ROOT, stdout=sink, stderr=subprocess.STDOUT))
     try:
-        outputs = [rank.communicate(timeout=timeout)[0] for rank in ranks]
+        for rank in ranks:
+            rank.wait(timeout)
+    except subprocess.TimeoutExpired:
+        pass  # they are killed, and that is a failure
     finally:
         for rank in ranks:
             rank.kill()
-    for rank, output in zip(ranks, outputs, strict=True):
-        if rank.returncode:
-            raise RuntimeError(output[-4000:])
+            rank.wait()
+    if any(rank.returncode for rank in ranks):
+        said = [f"rank {r}: {ranks[r].returncode}\n{outputs[r].read_text()[-3000:]}" for r in range(2)]
+        raise RuntimeError("\n".join(said))
     seen = [json.loads(Path(f"{job}.rank{r}").read_text()) for r in range(2)]
     return [list(by_rank) for by_rank in zip(*seen, strict=True)]
