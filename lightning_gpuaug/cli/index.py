@@ -7,11 +7,13 @@ import json
 import os
 import time
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING, Any, Literal, get_args
+from typing import TYPE_CHECKING, Literal, get_args
 
 from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, UsageError, run_command
+from lightning_gpuaug.cli.record_options import add_record_options, record_options
 
 if TYPE_CHECKING:
+    from lightning_gpuaug.sources.record_format import RecordFormat
     from lightning_gpuaug.sources.records import RecordSource
 
 Format = Literal["auto", "tfrecord", "webdataset", "recordio", "lmdb"]
@@ -56,69 +58,36 @@ def _parser() -> argparse.ArgumentParser:
         default="auto",
         help="by default .tar is webdataset, .rec recordio, a folder or .mdb lmdb, everything else tfrecord",
     )
-    parser.add_argument("--image", help="the TFRecord feature, or the WebDataset endings, of the image")
-    parser.add_argument("--label", help='the feature or member of the label; "none" if there is none')
-    parser.add_argument(
-        "--label-offset", type=int, default=0, metavar="N", help="TFRecord: -1 where the files count classes from 1"
-    )
-    parser.add_argument(
-        "--labels", choices=("auto", "index", "name"), default="auto", help="what a label that is a whole number says"
-    )
-    parser.add_argument("--idx", nargs="+", help="RecordIO: the .idx files, in the order of the data files")
+    add_record_options(parser)
     parser.add_argument("--multilabel", action="store_true", help="a record has any number of labels")
     parser.add_argument(
         "--missing", choices=("raise", "skip"), default="raise", help="records without a usable image or label"
     )
     parser.add_argument(
-        "--checksums", choices=("all", "lengths"), default="all", help="TFRecord: read and check every byte, or not"
+        "--checksums", choices=("all", "lengths"), help="TFRecord: read and check every byte (the default), or not"
     )
     parser.add_argument("--index-dir", help="where to keep it ($GPUAUG_INDEX_DIR, or a folder in ~/.cache)")
     parser.add_argument("--json", action="store_true", help="print the result as JSON, and nothing else")
     return parser
 
 
-_DEFAULTS: dict[str, Any] = {"image": None, "label": None, "idx": None, "checksums": "all", "label_offset": 0}
-
-
-def _format_of(files: list[str]) -> str:
+def _format_of(files: list[str]) -> RecordFormat:
     first = files[0].rstrip("/")
     ending = os.path.splitext(first)[1].lower()
     if ending == ".mdb" or os.path.isdir(first):
         return "lmdb"
-    return {".tar": "webdataset", ".rec": "recordio"}.get(ending, "tfrecord")
+    by_ending: dict[str, RecordFormat] = {".tar": "webdataset", ".rec": "recordio"}
+    return by_ending.get(ending, "tfrecord")
 
 
-def _source(args: argparse.Namespace) -> tuple[str, RecordSource]:
-    from lightning_gpuaug.sources import LMDB, RecordIO, TFRecord, WebDataset
+def _source(args: argparse.Namespace) -> tuple[RecordFormat, RecordSource]:
+    from lightning_gpuaug.sources.record_format import record_source
 
-    kind = _format_of(args.files) if args.format == "auto" else args.format
-    allowed = {
-        "tfrecord": ("image", "label", "checksums", "label_offset"),
-        "webdataset": ("image", "label"),
-        "recordio": ("idx",),
-        "lmdb": ("label",),
-    }[kind]
-    for name, default in _DEFAULTS.items():
-        if name not in allowed and getattr(args, name) != default:
-            raise UsageError(f"--{name.replace('_', '-')} means nothing for {kind}")
-    common: dict[str, Any] = {
-        "missing": args.missing, "multilabel": args.multilabel, "labels": args.labels, "index_dir": args.index_dir,
-    }  # fmt: skip
-    named: dict[str, Any] = {name: getattr(args, name) for name in allowed if getattr(args, name) is not None}
-    if named.get("label") == "none":
-        named["label"] = None
+    form = _format_of(args.files) if args.format == "auto" else args.format
+    options = record_options(args, form)
+    common = {"missing": args.missing, "multilabel": args.multilabel, "index_dir": args.index_dir}
     try:
-        match kind:
-            case "tfrecord":
-                return kind, TFRecord(args.files, **named, **common)
-            case "webdataset":
-                return kind, WebDataset(args.files, **named, **common)
-            case "recordio":
-                return kind, RecordIO(args.files, **named, **common)
-            case _:
-                if args.label not in (None, "none"):
-                    raise UsageError(f'--label of LMDB databases can only be "none", got {args.label!r}')
-                return kind, LMDB(args.files, labelled=args.label is None, **common)
+        return form, record_source(form, args.files, **options, **common)
     except (TypeError, ValueError) as error:
         raise UsageError(str(error)) from error
 
@@ -129,7 +98,7 @@ def run_index(args: argparse.Namespace) -> IndexResult:
     from lightning_gpuaug.sources.index import cache_folder
 
     begin = time.perf_counter()
-    kind, source = _source(args)
+    form, source = _source(args)
     with progress_bar("index", len(source.files), "files") as advance:
         records = source.build_index(lambda _: advance(1))
     if not source.needs_class_names:  # those only the run is told
@@ -137,7 +106,7 @@ def run_index(args: argparse.Namespace) -> IndexResult:
     first = records.skipped[0] if records.skipped else ""
     seconds = time.perf_counter() - begin
     where = cache_folder(args.index_dir)
-    return IndexResult(kind, len(source.files), len(records), records.skipped_count, first, where, seconds)
+    return IndexResult(form, len(source.files), len(records), records.skipped_count, first, where, seconds)
 
 
 def main(args: list[str]) -> int:

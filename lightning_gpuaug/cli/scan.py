@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, UsageError, run_command
+from lightning_gpuaug.cli.record_options import add_record_options, record_options
 
 if TYPE_CHECKING:
     from lightning_gpuaug.tools.report import ScanReport
@@ -46,26 +47,7 @@ def _parser() -> argparse.ArgumentParser:
         metavar="N",
         help="an image whose header claims more is oversized (default: 178956970, where training refuses it)",
     )
-    parser.add_argument("--image", metavar="NAME", help="the TFRecord feature, or the WebDataset endings, of the image")
-    parser.add_argument(
-        "--label",
-        metavar="NAME",
-        help='the TFRecord feature, or the WebDataset member, of the label; "none" if there is none',
-    )
-    parser.add_argument(
-        "--label-offset", type=int, default=0, metavar="N", help="TFRecord: -1 where the files count classes from 1"
-    )
-    parser.add_argument(
-        "--labels", choices=("auto", "index", "name"), help="shards: what a label that is a whole number says"
-    )
-    parser.add_argument(
-        "--idx",
-        nargs="+",
-        default=[],
-        metavar="FILE",
-        help="RecordIO: the .idx files, in the order of the data files; if the run will have them, since they name the "
-        "records (without them, records have numbers)",
-    )
+    add_record_options(parser)
     parser.add_argument(
         "--multilabel", action="store_true", help="a record, or a line of a list, has any number of labels"
     )
@@ -94,31 +76,18 @@ def run_scan(args: argparse.Namespace) -> ScanReport:
     from lightning_gpuaug.tools.findings import write_exclude_list
     from lightning_gpuaug.tools.report import make_report
     from lightning_gpuaug.tools.scan import scan_images
-    from lightning_gpuaug.tools.shard_contents import SHARD_OPTIONS, find_shards, shard_contents
+    from lightning_gpuaug.tools.shard_contents import find_shards, shard_contents
 
     started = time.perf_counter()
     try:
         known = excluded_names(args.exclude, "--exclude") if args.exclude else ()
         shards = find_shards(args.path)
-        for name in ("image", "label", "label_offset", "labels", "idx"):
-            if getattr(args, name) and (shards is None or name not in SHARD_OPTIONS[shards.format]):
-                kind = shards.format if shards else "folders and lists"
-                raise UsageError(f"--{name.replace('_', '-')} means nothing for {kind}")
+        options = record_options(args, shards.format if shards else None)
         if shards is None:
             contents = contents_of(args.path, known, labelled=not args.no_labels, multilabel=args.multilabel)
         else:
             with progress_bar("index", len(shards.files), "shards") as advance:
-                contents = shard_contents(
-                    shards,
-                    known,
-                    args.image,
-                    args.label,
-                    label_offset=args.label_offset,
-                    multilabel=args.multilabel,
-                    labels=args.labels or "auto",
-                    idx=args.idx,
-                    progress=advance,
-                )
+                contents = shard_contents(shards, known, multilabel=args.multilabel, progress=advance, **options)
     except (OSError, ValueError) as error:
         raise UsageError(str(error)) from error
     with progress_bar("scan", len(contents), "images") as advance:

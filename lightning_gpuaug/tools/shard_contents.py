@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import dataclasses
 import glob
 import os
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
-from lightning_gpuaug.sources import LMDB, RecordIO, TFRecord, WebDataset
-from lightning_gpuaug.sources.label_rule import LabelMeaning
-from lightning_gpuaug.sources.records import RecordSource
+from lightning_gpuaug.sources.record_format import RecordFormat, record_source
 from lightning_gpuaug.sources.remote import is_remote, refuse_remote, unread_address
 from lightning_gpuaug.sources.scan import IMAGE_EXTENSIONS
 from lightning_gpuaug.sources.shards import expand, shard_names, validated_paths
@@ -20,21 +17,13 @@ from lightning_gpuaug.tools.contents import Contents, SampleNames, single_labels
 from lightning_gpuaug.tools.findings import Finding
 from lightning_gpuaug.tools.pieces import Piece
 
-ShardFormat = Literal["webdataset", "tfrecord", "recordio", "lmdb"]
-_KINDS: dict[ShardFormat, str] = {
+_KINDS: dict[RecordFormat, str] = {
     "webdataset": "WebDataset shards",
     "tfrecord": "TFRecord shards",
     "recordio": "RecordIO files",
     "lmdb": "LMDB databases",
 }
-#: What `shard_contents` may be told of each format.
-SHARD_OPTIONS: dict[ShardFormat, tuple[str, ...]] = {
-    "webdataset": ("image", "label", "labels"),
-    "tfrecord": ("image", "label", "label_offset", "labels"),
-    "recordio": ("idx", "labels"),
-    "lmdb": ("label", "labels"),
-}
-_ENDINGS: dict[str, ShardFormat] = {".tar": "webdataset", ".rec": "recordio", ".mdb": "lmdb"}
+_ENDINGS: dict[str, RecordFormat] = {".tar": "webdataset", ".rec": "recordio", ".mdb": "lmdb"}
 _TFRECORD = re.compile(r"\.tfrecords?(\W|$)|-\d+-of-\d+$", re.IGNORECASE)
 
 
@@ -49,7 +38,7 @@ class Shards:
     """
 
     where: str
-    format: ShardFormat
+    format: RecordFormat
     files: tuple[str, ...]
 
 
@@ -90,7 +79,7 @@ def find_shards(path: str) -> Shards | None:
     return Shards(path, formats.pop(), files) if files else None
 
 
-def _format(path: str) -> ShardFormat | None:
+def _format(path: str) -> RecordFormat | None:
     if os.path.isdir(path):
         return "lmdb" if os.path.isfile(os.path.join(path, "data.mdb")) else None
     name = os.path.basename(path)
@@ -103,36 +92,27 @@ def _format(path: str) -> ShardFormat | None:
 def shard_contents(
     shards: Shards,
     exclude: Sequence[str] = (),
-    image: str | None = None,
-    label: str | None = None,
-    label_offset: int = 0,
     multilabel: bool = False,
-    labels: LabelMeaning = "auto",
-    idx: Sequence[str] = (),
     index_dir: str | None = None,
     progress: Callable[[int], None] = lambda done: None,
+    **options: Any,
 ) -> Contents:
     """The records of shards. A shard that cannot be indexed, and a record without an image or label, is a finding.
 
     Args:
         shards: which files.
         exclude: names of samples to leave out.
-        image: the feature or members with the image, if not the source's default; of TFRecord and WebDataset alone.
-        label: the same of the label; "none", also of LMDB: there is none.
-        label_offset: added to the whole numbers that are labels, of TFRecord files alone.
         multilabel: a record has any number of labels.
-        labels: what a label that is a whole number says; see `RecordSource`.
-        idx: the `.idx` files of RecordIO files, which name the records.
         index_dir: where indexes are kept; the source's default if None.
         progress: told how many more shards are indexed.
+        options: how records are read; of `FORMAT_OPTIONS`, as `record_source` has them.
 
     Raises:
         OSError: an `.idx` file is not there.
         ValueError: the labels of two shards are of different types.
     """
-    common = {"missing": "skip", "multilabel": multilabel, "labels": labels}
-    common |= {"exclude": tuple(exclude), "index_dir": index_dir}
-    source = _source(shards, image, label, label_offset, idx, common)
+    common = {"missing": "skip", "multilabel": multilabel, "exclude": tuple(exclude), "index_dir": index_dir}
+    source = record_source(shards.format, shards.files, **options, **common)
     records, problems = source.index_readable(lambda _: progress(1))
     names = dict(zip(source.files, shard_names(source.files), strict=True))
     # Leaving a whole shard out is not what an exclusion list can say.
@@ -175,24 +155,3 @@ def shard_contents(
         targets=targets,
         findings=findings,
     )
-
-
-def _source(
-    shards: Shards, image: str | None, label: str | None, label_offset: int, idx: Sequence[str], common: dict[str, Any]
-) -> RecordSource:
-    match shards.format:
-        case "recordio":
-            return RecordIO(shards.files, idx=tuple(idx) or None, **common)
-        case "lmdb":
-            if label not in (None, "none"):
-                raise ValueError(f'label of LMDB databases can only be "none", got {label!r}')
-            return LMDB(shards.files, labelled=label is None, **common)
-        case "webdataset":
-            source: TFRecord | WebDataset = WebDataset(shards.files, **common)
-        case "tfrecord":
-            source = TFRecord(shards.files, label_offset=label_offset, **common)
-    if image is not None:
-        source = dataclasses.replace(source, image=image)
-    if label is not None:
-        source = dataclasses.replace(source, label=None if label == "none" else label)
-    return source
