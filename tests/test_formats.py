@@ -28,7 +28,7 @@ from lightning_gpuaug import (
 from lightning_gpuaug.bad_images import BadImageError, BadImageWarning
 from lightning_gpuaug.loader import Loader
 from lightning_gpuaug.recipe import EvalRecipe, RandomErasing, RandomResizedCrop, View
-from lightning_gpuaug.sources import Source
+from lightning_gpuaug.sources import Source, encoded
 from tests import record_files as files
 from tests.delivered import assert_alike
 from tests.images import pixels
@@ -196,11 +196,11 @@ def evaluated(source: Source, **options: Any) -> list[list[int]]:
         dm.teardown("test")
 
 
-def test_data_files_that_change_meanwhile_end_the_run(tmp_path: Path) -> None:
+def test_data_files_that_change_meanwhile_end_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     source = write(tmp_path / "data", "tfrecord", [jpeg(i) for i in range(6)], [])
     assert sum(evaluated(source), []) == list(range(6))
     shard = tmp_path / "data/1.tfrecord"
-    content = shard.read_bytes()
+    content, then = shard.read_bytes(), shard.stat().st_mtime_ns
     shard.write_bytes(content[:-1])
     with pytest.raises(RuntimeError, match=r"1\.tfrecord: was changed since this run indexed it"):
         evaluated(source)
@@ -208,6 +208,18 @@ def test_data_files_that_change_meanwhile_end_the_run(tmp_path: Path) -> None:
     os.utime(shard, ns=(1, 1))
     with pytest.raises(RuntimeError, match=r"1\.tfrecord: was changed since this run indexed it"):
         evaluated(source)
+    os.utime(shard, ns=(then, then))
+    read = encoded.read_into
+
+    def replaced_while_it_is_read(*args: Any) -> Any:
+        done = read(*args)
+        os.utime(shard, ns=(2, 2))
+        return done
+
+    with monkeypatch.context() as patch:
+        patch.setattr(encoded, "read_into", replaced_while_it_is_read)
+        with pytest.raises(RuntimeError, match=r"1\.tfrecord: was changed since this run indexed it"):
+            evaluated(source)
     shard.unlink()
     with pytest.warns(BadImageWarning, match=r"1\.tfrecord:\d: unreadable: no such file"):
         assert sum(evaluated(source, batch_size=6), []) == [0, 1, 2]

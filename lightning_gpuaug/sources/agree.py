@@ -18,14 +18,14 @@ def require_same_numbers(stage: str, source: Source, train: Source) -> None:
     Raises:
         ValueError: `source` has class names; labels of another kind; or a number that is no class of `train`.
     """
-    if not train.knows_targets or not _labelled(train):
+    if not (train.has_labels and source.has_labels):
         return
-    if source.classes is not None and (not source.knows_targets or _labelled(source)):
+    if source.classes is not None:
         raise ValueError(
             f"the {stage} data has names of classes ({some(source.classes, 3)}), the training data numbers alone: "
             "give the training data class_names, which say what its numbers stand for"
         )
-    if not source.knows_targets or not _labelled(source):
+    if not (train.knows_targets and source.knows_targets):
         return
     theirs, ours = train.targets, source.targets
     classes_beside_soft = {(t.ndim, t.dtype.kind) for t in (theirs, ours)} == {(1, "i"), (2, "f")}
@@ -41,10 +41,6 @@ def require_same_numbers(stage: str, source: Source, train: Source) -> None:
             f"{source.location(wrong)}: label {int(ours[wrong])} of the {stage} data is no class of the training data, "
             f"whose labels are 0..{train.num_classes - 1} (class_names of both would say which classes there are)"
         )
-
-
-def _labelled(source: Source) -> bool:
-    return source.targets.ndim == 2 or bool((source.targets >= 0).any())
 
 
 def _kind(source: Source) -> str:

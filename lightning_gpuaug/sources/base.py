@@ -82,6 +82,12 @@ class Source(abc.ABC):
         return True
 
     @property
+    def has_labels(self) -> bool:
+        """Whether any sample has a label."""
+        targets = self.targets
+        return targets.ndim == 2 or bool((targets >= 0).any())
+
+    @property
     @abc.abstractmethod
     def targets(self) -> Targets:
         """Labels in sample order, read-only: int64 (N,), or float32 (N, C) of 0 and 1 when multi-label."""

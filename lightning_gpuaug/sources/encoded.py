@@ -180,8 +180,8 @@ class RangeReader:
         length = ranges.length[indices]
         data = new_buffer(int(length.sum()), pinned)
         files, file = np.unique(ranges.file[indices], return_inverse=True)
-        ranges.check(files)
         start, got = read_into(data, ranges.paths[files], file.reshape(-1), ranges.offset[indices], length)
+        ranges.check(files)  # now, for a file may change while it is read
         problems = read_problems(got, length)
         length = np.where(got == length, length, 0)
         for row, index in enumerate(indices.tolist() if ranges.cuts else ()):

@@ -16,7 +16,7 @@ import numpy.typing as npt
 from lightning_gpuaug.sources.base import Feed, Source, Targets, map_classes, read_only, validated_classes
 from lightning_gpuaug.sources.encoded import Indices
 from lightning_gpuaug.sources.examplereader import ExampleReader
-from lightning_gpuaug.sources.exampletargets import as_array, as_targets, is_whole, kind_of, without_targets
+from lightning_gpuaug.sources.exampletargets import as_array, as_float32, as_targets, is_whole, kind_of, without_targets
 from lightning_gpuaug.sources.exclude import excluded_names, kept, validated_exclude
 from lightning_gpuaug.sources.fetching import UNKNOWN, Fetcher, MapDataset
 from lightning_gpuaug.sources.label_rule import translated
@@ -101,6 +101,14 @@ class Examples(Source):
     def knows_targets(self) -> bool:
         """Whether `known_targets` says them."""
         return self._known is not None
+
+    @property
+    def has_labels(self) -> bool:
+        """Whether any sample has a target; of targets that are not known, whether the first one that is fetched is."""
+        if self._known is not None:
+            return super().has_labels
+        none = np.array(-1)
+        return self._first_kind(len(self), none) != kind_of(none)
 
     @property
     def targets(self) -> Targets:
@@ -268,7 +276,7 @@ class Examples(Source):
         if is_whole(good):
             targets: Targets = np.array([int(array) for array in filled], dtype=np.int64)
         else:
-            targets = np.stack(filled).astype(np.float32)
+            targets = as_float32(np.stack(filled), name)
         self._check_range(targets, name)
         if self._translation is None:
             return targets

@@ -53,6 +53,20 @@ def without_targets(targets: Targets) -> bool:
     return targets.ndim == 1 and targets.dtype == np.int64 and bool((targets == -1).all())
 
 
+def as_float32(values: npt.NDArray[Any], name: Callable[[int], str]) -> npt.NDArray[np.float32]:
+    """Numbers of samples, (N, …), as float32.
+
+    Raises:
+        ValueError: a number is beyond float32; says `name(row)`.
+    """
+    with np.errstate(over="ignore"):
+        single = values.astype(np.float32)
+    lost = np.isinf(single) & np.isfinite(values)
+    if lost.any():
+        raise ValueError(f"{name(int(np.argwhere(lost)[0, 0]))}: a target must fit float32, got {values[lost][0]}")
+    return single
+
+
 def as_targets(known: Any, owner: str) -> Targets:
     """Known targets: int64 for whole numbers of any kind, float32 for other numbers and for vectors.
 
@@ -69,4 +83,4 @@ def as_targets(known: Any, owner: str) -> Targets:
         if len(values) and values.max() >= 2**63:
             raise ValueError(f"{owner}: a target must fit 64 bits with a sign, got {values.max()}")
         return values.astype(np.int64)
-    return values.astype(np.float32)
+    return as_float32(values, lambda row: f"{owner}[{row}]")

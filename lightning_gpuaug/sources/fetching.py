@@ -73,7 +73,10 @@ class Fetcher:
             raise RuntimeError(f"{name} raised {type(error).__name__}: {error}") from error
         image, target = self._parts(sample, name)
         if hasattr(target, "numpy"):  # a tensor, which would be shared memory between processes
-            target = target.numpy()
+            try:
+                target = target.numpy()
+            except (TypeError, RuntimeError) as error:  # of a dtype that NumPy lacks, with a gradient, elsewhere
+                raise ValueError(f"{name}: a target must be a tensor that NumPy can hold: {error}") from None
         return _encoded(image, name), target, ""
 
     def _parts(self, sample: Any, name: str) -> tuple[Any, Any]:

@@ -168,7 +168,9 @@ class FileList(Source):
                     problem = unread_address(os.path.join(self._root, name))
                 if problem:
                     raise ListError(self._list, line, f"a path {problem}")
-        start, names = os.path.join(self._root, ""), listing.names
+        # The same names, however the list itself is named.
+        start = os.path.join(self._root if is_remote(self._root) else os.path.abspath(self._root), "")
+        names = listing.names
         if start.startswith(ABSOLUTE) and any(name.startswith(start) for name in names):
             names = NameList.of(name.removeprefix(start) for name in names)
         return dataclasses.replace(listing, names=names)

@@ -10,8 +10,8 @@ import json
 import logging
 import mmap
 import os
-import tempfile
 import time
+import uuid
 import zipfile
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -95,7 +95,7 @@ def cache_folder(index_dir: str | None) -> str:
     if index_dir is not None:
         return os.path.expanduser(index_dir)
     if given := os.environ.get("GPUAUG_INDEX_DIR"):
-        return given
+        return os.path.expanduser(given)
     base = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
     return os.path.join(base, "lightning_gpuaug", "index")
 
@@ -211,9 +211,9 @@ def _store(index: ShardIndex, cache: str, stamp: str) -> None:
     }  # fmt: skip
     if index.keys is not None:
         arrays["keys"] = np.frombuffer(pack(index.keys), dtype=np.uint8)
-    descriptor, unfinished = tempfile.mkstemp(dir=os.path.dirname(cache), prefix=os.path.basename(cache), suffix=".tmp")
+    unfinished = f"{cache}.{uuid.uuid4().hex}.tmp"
     try:
-        with os.fdopen(descriptor, "wb") as file:
+        with open(unfinished, "xb") as file:  # not `tempfile`'s, which are for one user: a folder may be shared
             np.savez(file, **arrays)  # type: ignore[arg-type]
             file.flush()
             os.fsync(file.fileno())

@@ -187,7 +187,9 @@ class LabelRule:
         if column.type == "float":
             complain(ids != column.values, "a whole number (multilabel=True for a vector of numbers)")
         if self.offset:
-            ids = ids + self.offset
+            moved = ids + self.offset
+            complain((moved > ids) != (self.offset > 0), "within 64 bits")
+            ids = moved
         if self.class_names is None:
             complain(ids < 0, "a class from 0")
             return None, ids

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -11,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuaug.sources.names import NameList
+from lightning_gpuaug.sources.scan import IMAGE_EXTENSIONS
 
 _BLANK = " \t\r"
 
@@ -91,6 +93,8 @@ def _read_table(file: str, text: str, delimiter: str, columns: Sequence[str], la
         rows = [(reader.line_num, row) for row in reader if row]
     except csv.Error as error:
         raise ListError(file, reader.line_num, f"must be a table: {error}") from None
+    if header and os.path.splitext(header[0])[1].lower() in (*IMAGE_EXTENSIONS, ".npy"):
+        raise ListError(file, 1, f"a table begins with the names of its columns, got the sample {header[0]!r}")
     if len(set(header)) != len(header):
         raise ListError(file, 1, f"column names must be distinct, got {header}")
     absent = [column for column in columns if column not in header[1:]]

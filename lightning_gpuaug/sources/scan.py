@@ -255,7 +255,13 @@ def _leads_back(root: str, link: str) -> bool:
 
 
 def _relative_to(root: str, entry: str) -> str:
-    """An exclusion as a path below `root`: it may be absolute, start with the root as given, or be below it already."""
+    """An exclusion as a path below `root`: it may be one, as samples' names are, be absolute, or begin with the root.
+
+    What is there by the first reading is meant by it: a class may be called like the root, or `~`.
+    """
+    path = os.path.normpath(entry)
+    if not os.path.isabs(path) and os.path.lexists(os.path.join(root, path)):
+        return path
     path = os.path.normpath(os.path.expanduser(entry))
     if os.path.isabs(path):
         return os.path.relpath(path, os.path.abspath(root))

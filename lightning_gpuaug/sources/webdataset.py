@@ -164,5 +164,8 @@ def _from_json(content: bytes, field: str, multilabel: bool) -> Label:
         wanted = "numbers or names" if multilabel else "a number or a name"
         raise ValueError(f"must be {wanted}, got {json.dumps(value)[:80]}")
     if float in kinds:
-        return [float(item) for item in items]
+        try:
+            return [float(item) for item in items]
+        except OverflowError:
+            raise ValueError(f"must be numbers that a float holds, got {json.dumps(value)[:80]}") from None
     return items if multilabel else items[0]

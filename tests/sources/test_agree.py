@@ -82,3 +82,15 @@ def test_data_without_labels_has_nothing_to_agree_on(tmp_path: Path) -> None:
     assert module(listed(tmp_path, "train", "0", "1"), unlabelled).val_dataloader() is not None
     fetched = Examples([(jpeg(i), i) for i in range(2)])
     assert module(fetched, listed(tmp_path, "val", "0", "1")).val_dataloader() is not None
+    images_alone = Examples([(jpeg(i),) for i in range(2)])
+    assert module(images_alone, named).val_dataloader() is not None
+
+
+def test_names_beside_targets_that_are_not_known_yet_are_refused(tmp_path: Path) -> None:
+    """The names b and c would be the classes 0 and 1."""
+    fetched = Examples([(jpeg(i), i) for i in range(3)])
+    with pytest.raises(ValueError, match=r"names of classes \(classes 'b', 'c'\), the training data numbers alone: "):
+        module(fetched, listed(tmp_path, "val.txt", "b", "c"))
+    named = Examples([(jpeg(i), i) for i in range(3)], class_names=("a", "b", "c"))
+    with pytest.warns(UserWarning, match="no samples of class"):
+        assert module(named, listed(tmp_path, "val.txt", "b", "c")).classes == ("a", "b", "c")

@@ -129,6 +129,8 @@ def test_samples_that_are_wrong(item: Callable[[int], Any], message: str) -> Non
     [
         (lambda i: "cat", r"Items\[0\]: a target must be a number or a vector of numbers, got 'cat'"),
         (lambda i: None, r"Items\[0\]: a target must be a number or a vector of numbers, got None"),
+        (lambda i: torch.ones(3, dtype=torch.bfloat16), r"Items\[0\]: a target must be a tensor that NumPy can hold: "),
+        (lambda i: torch.ones(3, requires_grad=True), r"Items\[0\]: a target must be a tensor that NumPy can hold: "),
         (lambda i: None if i == 2 else i, r"Items\[2\]: a target must be a number or a vector of numbers, got None"),
         (
             lambda i: [[0], [0, 1]],
@@ -158,6 +160,7 @@ def test_targets_that_are_wrong(target: Callable[[int], Any], message: str) -> N
         (lambda i: -7, r"Items\[0\]: target must be a class from 0, got -7"),
         (lambda i: np.int8(1 - 2 * i), r"Items\[2\]: target must be a class from 0, got -3"),
         (lambda i: np.uint64(2**63 + i), r"Items\[0\]: a target must fit 64 bits with a sign, got 9223372036854775808"),
+        (lambda i: [0.5, 1e39], r"Items\[0\]: a target must fit float32, got 1e\+39"),
         (lambda i: 2**64 - 1, r"Items\[0\]: a target must fit 64 bits with a sign, got 18446744073709551615"),
     ],
 )

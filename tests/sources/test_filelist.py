@@ -195,6 +195,8 @@ def test_joined_names_are_multilabel(tmp_path: Path) -> None:
         ('path,a\n"x.jpg,1\n', {}, r"l\.csv:2: must be a table: unexpected end of data"),
         ("path,a\n", {}, r"l\.csv: no samples listed"),
         ("path,a\n,1\n", {}, r"l\.csv:2: a path must be non-empty"),
+        ("x.jpg,1\ny.jpg,0\n", {}, r"l\.csv:1: a table begins with the names of its columns, got the sample 'x\.jpg'"),
+        ("x/y.PNG,1,0\n", {}, r"l\.csv:1: a table begins with the names of its columns, got the sample 'x/y\.PNG'"),
     ],
 )
 def test_wrong_tables_are_named(tmp_path: Path, text: str, options: dict[str, object], message: str) -> None:
@@ -267,6 +269,16 @@ def test_relative_list_gives_relative_paths(tmp_path: Path, monkeypatch: pytest.
     source = FileList("list.txt")
     source.check()
     assert list(source.paths) == ["a.jpg"]
+
+
+def test_a_list_is_the_same_data_by_any_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = write(tmp_path, f"{tmp_path}/x/a.jpg 0\nb.jpg 1\n/else/c.jpg 1\n")
+    monkeypatch.chdir(tmp_path)
+    sources = [FileList(path), FileList("list.txt"), FileList(path, root=f"../{tmp_path.name}"), FileList("./list.txt")]
+    for source in sources:
+        assert names_of(source) == ["x/a.jpg", "b.jpg", "/else/c.jpg"]
+        assert source.fingerprint() == sources[0].fingerprint()
+    assert list(sources[1].paths) == ["x/a.jpg", "b.jpg", "/else/c.jpg"]
 
 
 def test_fingerprint(tmp_path: Path) -> None:

@@ -200,6 +200,17 @@ def test_exclude_as_paths_of_a_relative_root(tmp_path: Path, monkeypatch: pytest
     assert relative(ImageFolder("data", exclude=[first])) == ["c/b.jpg"]
 
 
+@pytest.mark.parametrize("root", ["train", "./train"])
+def test_a_class_may_be_called_like_the_root(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, root: str) -> None:
+    touch(tmp_path, *(f"train/{name}" for name in ("cat/2.png", "train/1.png", "train/cat/2.png", "train/9.png")))
+    touch(tmp_path, "train/~/3.png", "train/~/9.png")
+    monkeypatch.chdir(tmp_path)
+    named = ImageFolder(root, exclude=["train/1.png", "train/cat/2.png", "~/3.png"])
+    assert relative(named) == ["cat/2.png", "train/9.png", "~/9.png"]
+    beginning_with_the_root = ImageFolder(root, exclude=["train/~/3.png", "train/train/1.png"])
+    assert relative(beginning_with_the_root) == ["cat/2.png", "train/9.png", "train/cat/2.png", "~/9.png"]
+
+
 def test_exclusions_that_match_nothing_are_said(tmp_path: Path) -> None:
     source = ImageFolder(touch(tmp_path, "c/a.jpg"), exclude=["c/typo.jpg"])
     with pytest.warns(UserWarning, match=r"1 of the excluded paths match nothing .* 'c/typo\.jpg'"):

@@ -108,6 +108,23 @@ def test_a_failure_leaves_nothing_behind(tmp_path: Path, monkeypatch: pytest.Mon
     assert [path.suffix for path in (tmp_path / "index").iterdir()] == [".lock"]
 
 
+@pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o002, 0o664), (0o077, 0o600)])
+def test_an_index_is_for_whom_new_files_are(tmp_path: Path, mask: int, mode: int) -> None:
+    before = os.umask(mask)
+    try:
+        write(tmp_path / "x", 3).check()
+    finally:
+        os.umask(before)
+    (stored,) = (tmp_path / "index").glob("*.npz")
+    assert stored.stat().st_mode & 0o777 == mode
+
+
+def test_a_home_in_the_environment_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("GPUAUG_INDEX_DIR", "~/kept")
+    assert index.cache_folder(None) == str(tmp_path / "kept")
+
+
 def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
     (tmp_path / "index").write_text("a file")
     with pytest.raises(OSError, match=r"index of .*x cannot be kept in .*index.*give another index_dir"):

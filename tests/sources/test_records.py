@@ -80,6 +80,14 @@ def test_tfrecord_labels_of_every_kind(tmp_path: Path) -> None:
     assert TFRecord(tmp_path / "x", "i", None).targets.tolist() == [-1]
     for wrong, message in {
         (0, "label_offset=-1"): r"x:0: label must be a class from 0, got 0 with label_offset -1",
+        (
+            -(2**63),
+            "label_offset=-1",
+        ): r"x:0: label must be within 64 bits, got -9223372036854775808 with label_offset -1",
+        (
+            2**63 - 1,
+            "label_offset=1",
+        ): r"x:0: label must be within 64 bits, got 9223372036854775807 with label_offset 1",
         (7, "class_names=abc"): r"x:0: label must be in 0\.\.2, got 7",
         ("z", "class_names=abc"): r"x:0: label must be one of the 3 classes, got 'z'",
         (0.5, ""): r"x:0: label must be a whole number .*got 0\.5",
@@ -309,6 +317,8 @@ def test_webdataset_labels_of_every_kind(tmp_path: Path) -> None:
     ):
         with pytest.raises(ValueError, match=rf"x\.tar:0: {message}"):
             source(label, content).check()
+    with pytest.raises(ValueError, match=r"x\.tar:0: json:a must be numbers that a float holds, got \[0\.5, 10"):
+        source("json:a", b'{"a": [0.5, 1' + b"0" * 400 + b"]}", multilabel=True).check()
     with pytest.raises(ValueError, match=r"x\.tar:1: labels must be of one type, got 'b' after whole numbers"):
         source("json:a", b'{"a": 1}', b'{"a": "b"}').check()
 
