@@ -271,7 +271,7 @@ class ImageDataModule(pl.LightningDataModule):
             ours = resume.ContinueEpoch | AnnounceBackward | LimitStepsAhead
             callbacks[:] = [c for c in callbacks if not isinstance(c, ours)]
             callbacks += [
-                resume.ContinueEpoch(self._resumed_place),
+                resume.ContinueEpoch(self._resumed_place, self._end_resumed_epoch),
                 AnnounceBackward(lambda: self._loaders.get("train")),
                 LimitStepsAhead(),
             ]
@@ -536,6 +536,9 @@ class ImageDataModule(pl.LightningDataModule):
             return None
         cycled = self._restored.cycle * len(loader)
         return self._restored.epoch, cycled + loader.plan.first_step(self._restored.consumed)
+
+    def _end_resumed_epoch(self) -> None:
+        self._loaders["train"].end_resumed_epoch()
 
     # ---- the end -------------------------------------------------------------------------------------------------
 

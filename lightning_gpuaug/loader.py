@@ -227,6 +227,11 @@ class Loader:
         # Outside of a Trainer the next pass is the rest of the epoch, or the next one if nothing is left.
         self._next_pass = self._resumed if self._resumed.step < len(self) else Place(epoch + 1, 0)
 
+    def end_resumed_epoch(self) -> None:
+        """Deliver nothing more of the epoch that `resume` continues."""
+        assert self._resumed is not None
+        self._resumed = dataclasses.replace(self._resumed, step=len(self))
+
     def follow(self, former: Loader) -> None:
         """Begin with the pass that `former`, a loader over the same data, would have begun next."""
         self._next_pass, self._begun, self._cycles = former._next_pass, former._begun, former._cycles

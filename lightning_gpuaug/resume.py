@@ -38,10 +38,12 @@ class ContinueEpoch(pl.Callback):
 
     Args:
         resumed: (epoch, step) at which the data continues, or None when nothing was restored.
+        end_epoch: called when the loop has no step left in that epoch, which `limit_train_batches` may have ended
+            before the data did: the loop asks for a batch all the same.
     """
 
-    def __init__(self, resumed: Callable[[], tuple[int, int] | None]) -> None:
-        self._resumed = resumed
+    def __init__(self, resumed: Callable[[], tuple[int, int] | None], end_epoch: Callable[[], None]) -> None:
+        self._resumed, self._end_epoch = resumed, end_epoch
 
     def on_train_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         """Set the loop's counters, after they were restored and before the loop reads them."""
@@ -54,6 +56,8 @@ class ContinueEpoch(pl.Callback):
         late = int(loop.restarted_on_train_batch_end)
         if resumed[0] == trainer.current_epoch:
             step = int(min(resumed[1], trainer.num_training_batches))  # passes that callbacks had are not the loop's
+            if step == trainer.num_training_batches:
+                self._end_epoch()
         elif late:  # the epoch was over: to the loop too, however many steps it has now
             step = int(trainer.num_training_batches)
         else:  # the next one has begun, and has had neither steps nor validation

@@ -19,7 +19,7 @@ from torch import Tensor
 
 from lightning_gpuaug.classifier import Classifier
 from lightning_gpuaug.classifier.ema import AverageUpdater, make_average
-from lightning_gpuaug.classifier.metrics import EvaluationMetrics
+from lightning_gpuaug.classifier.metrics import EvaluationMetrics, Task
 from lightning_gpuaug.classifier.schedule import Schedule
 
 CLASSES = 7
@@ -570,6 +570,29 @@ def test_the_images_dtype_must_fit_the_precision() -> None:
         fit.fit(classifier(), half, half)
         assert fit.callback_metrics["train/loss"].dtype == torch.float32
         assert math.isfinite(fit.callback_metrics["val/loss"].item())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("task", ["multiclass", "multilabel"])
+def test_a_mean_loss_of_many_samples_in_half_precision(task: Task, dtype: torch.dtype) -> None:
+    """`precision="bf16-true"` and `"16-true"` convert the whole module, metrics included."""
+    metrics = EvaluationMetrics(task, 3).to(dtype)
+    logits, targets = torch.zeros(4, 3), torch.zeros(4, dtype=torch.long)
+    for _ in range(2):
+        for i in range(3000):
+            targets_now = targets if task == "multiclass" else F.one_hot(targets, 3)
+            metrics.update(torch.full((4,), 2.0 + i % 2 / 2), logits, targets_now)
+        loss = dict(metrics.named_metrics())["loss"]
+        assert loss.compute().dtype == torch.float32
+        assert loss.compute().item() == 2.25
+        loss.reset()
+
+
+@pytest.mark.parametrize("option", [{"limit_train_batches": 0}, {"max_steps": 0}], ids=str)
+def test_a_run_without_training_batches_is_left_to_the_trainer(option: dict[str, int]) -> None:
+    fit = trainer(max_epochs=1, **option)
+    fit.fit(classifier(warmup_epochs=1.0), batches([4]))
+    assert fit.global_step == 0
 
 
 @pytest.mark.parametrize("threshold", [None, 0.2])

@@ -164,6 +164,26 @@ def test_resume_from_everywhere(tmp_path: Path, limit: dict[str, int], one_cycle
 
 
 @pytest.mark.usefixtures("_ahead")
+@pytest.mark.parametrize("limit", [{"max_epochs": 3}, {"max_steps": 5, "max_epochs": -1}, {"max_steps": 6}], ids=str)
+@pytest.mark.parametrize("epoch", [{"limit_train_batches": 2}, {"overfit_batches": 2}], ids=str)
+@pytest.mark.parametrize("validation", [{"limit_val_batches": 0}, {"check_val_every_n_epoch": 2}], ids=str)
+def test_epochs_of_fewer_batches_are_resumed_from_everywhere(
+    tmp_path: Path, limit: dict[str, int], epoch: dict[str, int], validation: dict[str, int]
+) -> None:
+    """The data has more batches, which no resumed epoch may go on to."""
+    options = {**limit, **epoch, **validation, "num_sanity_val_steps": 0}
+    save, straight = SaveEverywhere(tmp_path), Tracking()
+    trainer(tmp_path, callbacks=[save], **options).fit(straight, module(tmp_path, 10))
+    assert [step[0] for step in straight.train_steps] == [0, 0, 1, 1, 2, 2][: limit.get("max_steps", 6)]
+    for hook, path, done in save.saved:
+        resumed = Tracking()
+        run = trainer(tmp_path, **options)
+        run.fit(resumed, module(tmp_path, 10), ckpt_path=path)
+        assert resumed.train_steps == straight.train_steps[done:], (hook, done)
+        assert run.global_step == len(straight.train_steps), (hook, done)
+
+
+@pytest.mark.usefixtures("_ahead")
 def test_resume_after_an_exception_in_mid_step(tmp_path: Path) -> None:
     class Boom(pl.Callback):
         def on_before_optimizer_step(self, trainer: pl.Trainer, *args: object) -> None:
@@ -200,6 +220,28 @@ def test_resume_with_another_batch_size(tmp_path: Path) -> None:
             assert 24 - len(head + tail) < batch_size
             later = sum((labels for epoch, labels, _ in resumed.train_steps if epoch == 1), [])
             assert sorted(later) == list(range(24))
+
+
+@pytest.mark.parametrize(
+    ("done", "batch_size", "limit", "left"),
+    [(1, 2, 4, 2), (2, 2, 4, 0), (3, 2, 4, 0), (2, 2, 3, 0), (3, 1, 4, 0), (2, 4, 2, 0), (3, 4, 2, 0), (1, 8, 2, 2)],
+)
+def test_resume_of_an_epoch_that_another_limit_or_batch_size_ends(
+    tmp_path: Path, done: int, batch_size: int, limit: int, left: int
+) -> None:
+    """After `done` steps of 4 samples. No step is left where the samples taken are `limit` batches or more."""
+    save, straight = SaveEverywhere(tmp_path), Tracking()
+    options = {"max_epochs": 2, "limit_val_batches": 0}
+    run = trainer(tmp_path, callbacks=[save], limit_train_batches=4, **options)
+    run.fit(straight, module(tmp_path, 20, 4))
+    (path,) = (path for hook, path, steps in save.saved if hook == "batch_end" and steps == done)
+    resumed = Tracking()
+    run = trainer(tmp_path, limit_train_batches=limit, **options)
+    run.fit(resumed, module(tmp_path, 20, batch_size), ckpt_path=path)
+    assert [step[0] for step in resumed.train_steps] == [0] * left + [1] * limit
+    assert run.global_step == done + left + limit
+    taken = sum((labels for epoch, labels, _ in straight.train_steps[:done] + resumed.train_steps if epoch == 0), [])
+    assert len(set(taken)) == len(taken)
 
 
 @pytest.mark.parametrize("batch_size", [2, 1, 4])

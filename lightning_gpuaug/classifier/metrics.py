@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from collections.abc import Callable
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -10,6 +11,14 @@ from torchmetrics import MeanMetric, Metric
 from torchmetrics.classification import MulticlassAccuracy, MultilabelAveragePrecision
 
 Task = Literal["multiclass", "multilabel"]
+
+
+class _Mean(MeanMetric):
+    """A mean whose sums stay float32 in a module of half precision, where bfloat16 could not count beyond 256."""
+
+    def _apply(self, fn: Callable[[torch.Tensor], torch.Tensor], *args: Any, **kwargs: Any) -> nn.Module:
+        """Move, as `fn` does, without what it does to the type."""
+        return super()._apply(lambda tensor: fn(tensor).to(tensor.dtype), *args, **kwargs)
 
 
 class EvaluationMetrics(nn.Module):
@@ -27,7 +36,7 @@ class EvaluationMetrics(nn.Module):
         # No update may wait for the GPU: input validation and NaN checks read values back, so both are off. And no
         # MetricCollection: it merges metrics whose states agree after the first batch, as top-1 and top-5 may.
         # The mean takes one loss a sample, for torchmetrics drops a batch's weight when its NaN check is off.
-        metrics: dict[str, Metric] = {"loss": MeanMetric(nan_strategy="disable")}
+        metrics: dict[str, Metric] = {"loss": _Mean(nan_strategy="disable")}
         if task == "multiclass":
             for name, k in (("top1", 1), ("top5", min(5, num_classes))):
                 metrics[name] = MulticlassAccuracy(num_classes, top_k=k, average="micro", validate_args=False)

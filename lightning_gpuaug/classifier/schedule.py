@@ -132,6 +132,8 @@ def run_length(trainer: pl.Trainer, schedule: Schedule) -> tuple[int, int]:
         ValueError: the schedule needs a length that the trainer or the data does not have.
     """
     total = per_epoch = 0
+    if 0 in (trainer.limit_train_batches, trainer.max_steps):  # nothing is trained, and Lightning looks at no data
+        return total, per_epoch
     if schedule.needs_total:
         estimate = trainer.estimated_stepping_batches
         if not 0 < estimate < math.inf:
