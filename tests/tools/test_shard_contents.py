@@ -235,3 +235,31 @@ def test_labels_that_look_like_numbers_are_what_the_run_says(tmp_path: Path) -> 
     shards = find_shards(str(several))
     assert shards is not None
     assert shard_contents(shards, multilabel=True).targets is None
+
+
+def test_records_with_several_labels_contradict_each_other_too(tmp_path: Path) -> None:
+    def rows(*labels: object) -> list[bytes]:
+        images = [jpeg(i) for i in (0, 1, 0, 1)]
+        return [
+            example({"image/encoded": [image], "image/class/label": label})  # type: ignore[dict-item]
+            for image, label in zip(images, labels, strict=True)
+        ]
+
+    cases = {
+        "numbers": (rows([2, 0], [1], [0, 2], [1, 7]), "'1', '1' + '7'"),
+        "names": (rows(["b", "a"], ["c"], ["a", "b"], ["c", "a"]), "'c', 'a' + 'c'"),
+        "vectors": (rows([0.5, 0.25], [0.0, 0.5], [0.5, 0.25], [0.5, 0.5]), "[0.0, 0.5], [0.5, 0.5]"),
+    }
+    for name, (records, labels) in cases.items():
+        report = scanned(write_tfrecord(tmp_path / f"{name}.tfrecord", records), multilabel=True)
+        reason = f"under another label ({labels})"
+        assert [(f.name, f.reason) for f in report.findings] == [
+            (f"{name}.tfrecord:1", f"same bytes as {name}.tfrecord:3 {reason}"),
+            (f"{name}.tfrecord:2", f"same bytes as {name}.tfrecord:0"),
+            (f"{name}.tfrecord:3", f"same bytes as {name}.tfrecord:1 {reason}"),
+        ]
+
+
+def test_records_with_class_numbers_of_any_size_are_counted(tmp_path: Path) -> None:
+    record = example({"image/encoded": [jpeg()], "image/class/label": [2**63 - 1]})
+    assert scanned(write_tfrecord(tmp_path / "x.tfrecord", [record])).class_counts == {str(2**63 - 1): 1}
