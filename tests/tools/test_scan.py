@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from lightning_gpuaug.sources import FileList, ImageFolder, NumpyFolder
+from lightning_gpuaug.sources.exclude import excluded_names
 from lightning_gpuaug.tools.contents import contents_of
 from lightning_gpuaug.tools.findings import Finding, write_exclude_list
 from lightning_gpuaug.tools.report import ScanReport, make_report
@@ -221,13 +222,39 @@ def test_what_was_known_stays_on_the_list(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("name", ["#1/x.jpg", "a/x\ny.jpg"])
+@pytest.mark.parametrize("name", ["#1/x.jpg", "a/x\ny.jpg", "a/x\ry.jpg", "a/\udcff.jpg", " "])
 def test_names_that_a_text_cannot_hold_need_json(tmp_path: Path, name: str) -> None:
     findings = [Finding(name, "empty", "empty file")]
     with pytest.raises(ValueError, match="cannot hold the name"):
         write_exclude_list(str(tmp_path / "bad.txt"), findings)
     write_exclude_list(str(tmp_path / "bad.json"), findings)
     assert json.loads((tmp_path / "bad.json").read_text()) == [name]
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.json"]
+
+
+def test_what_is_said_of_a_name_excludes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("a\ngood.png", "a\rgood.png", "b.png", "good.png"):
+        Image.fromarray(np.zeros((9, 7, 3), dtype=np.uint8)).save(tmp_path / "data" / name)
+    Image.fromarray(np.ones((9, 7, 3), dtype=np.uint8)).save(tmp_path / "data/good.png")
+    report = scanned(tmp_path / "data", duplicates=True)
+    findings = [found for found in report.findings if "\r" not in found.name]
+    path = str(tmp_path / "bad.txt")
+    write_exclude_list(path, findings, title="gpuaug scan a\ngood.png\rgood.png \udcff")
+    assert excluded_names(path, "exclude") == ("b.png",)
+    assert (tmp_path / "bad.txt").read_text().splitlines() == [
+        "# gpuaug scan a\\ngood.png\\rgood.png \\udcff",
+        "# same bytes as a\\ngood.png",
+        "b.png",
+    ]
+
+
+def test_a_list_can_be_had_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("old\n")
+    (tmp_path / "link.txt").symlink_to("list.txt")
+    write_exclude_list(str(tmp_path / "link.txt"), [Finding("x.jpg", "empty", "empty file")])
+    assert (tmp_path / "list.txt").read_text() == "# empty file\nx.jpg\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.txt", "list.txt"]
 
 
 def test_arrays_are_good_where_training_can_use_them(tmp_path: Path) -> None:
