@@ -275,6 +275,36 @@ def test_keys_stay_apart(tmp_path: Path) -> None:
     assert all("." not in key.rsplit("/", 1)[1] for key in keys)
 
 
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("x/a-00000002.jpg", "x/a.jpg", "x/a.png"),
+        ("x/a.jpg", "x/a.png", "x/a-00000001.jpg", "x/a-00000001-00000002.jpg"),
+        ("0.png", "./0.png", "././0.png", "x/../0.png", "x//0.png", "x/0.png", "x/./0.png"),
+        ("./.x.jpg", ".x.jpg", "_x.jpg", "a\tb.jpg", "ä" * 60 + "/b.jpg"),
+    ],
+)
+def test_every_list_gives_shards_that_the_source_reads(tmp_path: Path, names: tuple[str, ...]) -> None:
+    (tmp_path / "x").mkdir()
+    for i, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        if not (tmp_path / name).exists():
+            (tmp_path / name).write_bytes(jpeg(i))
+    (tmp_path / "list.csv").write_text("file,label\n" + "".join(f"{name},{i}\n" for i, name in enumerate(names)))
+    done = run(FileList(tmp_path / "list.csv"), tmp_path / "out")
+    source = WebDataset(str(tmp_path / "out" / done.pattern), index_dir=tmp_path / "index")
+    assert source.targets.tolist() == list(range(len(names)))
+
+
+def test_a_shard_that_the_source_would_refuse_gets_no_name(
+    tree: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lightning_gpuaug.tools.shard_layout.keys_of", lambda names: ["a" for _ in names])
+    with pytest.raises(ValueError, match=r"train-000000.tar:a: has two members 'jpg'"):
+        run(tree, tmp_path / "out")
+    assert list((tmp_path / "out").glob("*train-0*")) == []
+
+
 def test_other_image_types_keep_their_own_suffix(tmp_path: Path) -> None:
     (tmp_path / "data/a").mkdir(parents=True)
     Image.fromarray(np.zeros((9, 7, 3), dtype=np.uint8)).save(tmp_path / "data/a/x.webp")
