@@ -24,7 +24,9 @@ _KINDS: dict[RecordFormat, str] = {
     "lmdb": "LMDB databases",
 }
 _ENDINGS: dict[str, RecordFormat] = {".tar": "webdataset", ".rec": "recordio", ".mdb": "lmdb"}
-_TFRECORD = re.compile(r"\.tfrecords?(\W|$)|-\d+-of-\d+$", re.IGNORECASE)
+# Numbers and the like may follow, or what a compressed file ends in; x.tfrecord.idx (DALI's) and x.tfrecord.json are
+# about a shard.
+_TFRECORD = re.compile(r"\.tfrecords?(?!\w)([^.]|\.\d)*(\.(gz|zst|bz2|xz))?$|-\d+-of-\d+$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,25 @@ def test_what_was_converted_scans_clean(tmp_path: Path, form: str) -> None:
         assert report.types == {"jpeg": 8}
     one = min((tmp_path / "out").glob("train-0*"))
     assert scanned(one).samples == 3
+    # What convert has written beside them is not meant, a damaged shard is.
+    (one.parent / f"train-9{one.suffix}").write_bytes(b"cut")
+    report = scanned(f"{tmp_path}/out/train-*")
+    assert (report.samples, [f.kind for f in report.findings]) == (8, ["damaged shard"])
+    with pytest.raises(FileNotFoundError, match=r"no file matches .*, but for what gpuaug has written beside shards"):
+        find_shards(f"{tmp_path}/out/*.json")
+    assert find_shards(f"{tmp_path}/out/train-classes.json") is None
+
+
+def test_which_files_of_a_folder_are_tfrecords_by_their_names(tmp_path: Path) -> None:
+    shards = ["A.TFRecord", "a.tfrecord", "a.tfrecord-00000-of-00002", "a.tfrecord.00001", "a.tfrecords", "b-0-of-2",
+              "c.tfrecord (1)", "d.tfrecord.gz"]  # fmt: skip
+    others = ["a.tfrecord.idx", "a.tfrecord.json", "a.tfrecord-00000-of-00002.idx", "a.tfrecord.md5", "a.tfrecordx",
+              "b-0-of-2.txt", "tfrecord"]  # fmt: skip
+    for name in shards + others:
+        (tmp_path / name).write_bytes(b"")
+    found = find_shards(str(tmp_path))
+    assert found is not None
+    assert [Path(file).name for file in found.files] == shards
 
 
 def test_bad_records_are_named_as_an_exclusion_list_needs_them(tmp_path: Path) -> None:
