@@ -47,9 +47,14 @@ def cut(
 
 def shard_names(prefix: str, form: str, count: int) -> list[str]:
     """Names that sort in order: `train-000000.tar`, or `train-00000-of-00128.tfrecord`."""
-    if form == "webdataset":
-        return [f"{prefix}-{i:06d}.tar" for i in range(count)]
-    return [f"{prefix}-{i:05d}-of-{count:05d}.tfrecord" for i in range(count)]
+    template = name_template(prefix, form, count)
+    return [template.format(i=i) for i in range(count)]
+
+
+def name_template(prefix: str, form: str, count: int) -> str:
+    """A format string of the number `i` for `shard_names`."""
+    prefix = prefix.replace("{", "{{").replace("}", "}}")
+    return f"{prefix}-{{i:06d}}.tar" if form == "webdataset" else f"{prefix}-{{i:05d}}-of-{count:05d}.tfrecord"
 
 
 def pattern(prefix: str, form: str, count: int) -> str:

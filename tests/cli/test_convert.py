@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lightning_gpuaug import sources
 from lightning_gpuaug.cli import main
 from tests.tools.broken import break_tree, jpeg, write_tree
 
@@ -26,6 +27,31 @@ def test_whole_is_0_and_json_says_what_was_made(tmp_path: Path, capsys: pytest.C
     assert main([*args, "--workers", "1", "--json"]) == 0
     done = json.loads(capsys.readouterr().out)
     assert (done["kept"], done["samples"], done["complete"]) == (2, 6, True)
+
+
+@pytest.mark.parametrize("to", ["webdataset", "tfrecord"])
+@pytest.mark.parametrize("images", [3, 9])
+@pytest.mark.parametrize(
+    "folder", ["out", "out[1]", "out*", "?ut", "out{a,b}", "{1..3}", "{a", 'o"u"t', "o'u\\t", "~", "o\nut", "{a}*[b]"]
+)
+def test_the_closing_line_is_python_that_means_all_shards(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    to: str,
+    images: int,
+    folder: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPUAUG_INDEX_DIR", str(tmp_path / "index"))
+    write_tree(tmp_path / "train", good=2)
+    for name in ("out", "outer", folder):  # some of which a pattern would mean too
+        args = ["convert", "train", name, f"--to={to}", f"--shard-images={images}", "--workers=1"]
+        assert main(args) == 0
+    line = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
+    made = eval(line.removeprefix("train on them: "), {"ImageDataModule": lambda train: train, **vars(sources)})
+    assert len(made) == 4
+    assert {Path(file).parent.resolve() for file in made.files} == {tmp_path / folder}
 
 
 def test_bad_images_are_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
