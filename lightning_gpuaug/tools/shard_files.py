@@ -19,7 +19,7 @@ from lightning_gpuaug.sources.webdataset import index_tar
 from lightning_gpuaug.tools import workers
 from lightning_gpuaug.tools.findings import Finding
 from lightning_gpuaug.tools.pieces import MAX_BYTES, Piece, PieceReader
-from lightning_gpuaug.tools.reencode import fitted
+from lightning_gpuaug.tools.reencode import NoJPEGError, fitted
 
 Format = Literal["tfrecord", "webdataset"]
 OnBad = Literal["fail", "skip"]
@@ -210,6 +210,8 @@ def _image(reader: PieceReader, sample: ShardSample, task: ShardTask) -> bytes |
         return Finding(sample.name, *problem)
     try:
         return fitted(data, task.resize, task.quality)
+    except NoJPEGError as error:
+        return Finding(sample.name, "oversized", f"cannot be encoded ({error})")
     except Exception as error:  # Pillow's plugins raise nearly anything on damaged files
         reason = str(error).splitlines()[0] if str(error) else type(error).__name__
         return Finding(sample.name, "damaged", f"cannot be decoded ({reason})")

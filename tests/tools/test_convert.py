@@ -162,6 +162,26 @@ def test_quality_encodes_every_image_anew(tree: ImageFolder, tmp_path: Path) -> 
         assert len(data) < Path(path).stat().st_size
 
 
+@pytest.mark.parametrize("size", [(10, 65501), (65501, 10)])
+def test_a_side_that_no_jpeg_has_is_told_as_that(tmp_path: Path, size: tuple[int, int]) -> None:
+    (tmp_path / "data/a").mkdir(parents=True)
+    Image.new("RGB", size).save(tmp_path / "data/a/long.png")
+    Image.new("RGB", (65500, 9)).save(tmp_path / "data/a/most.png")
+    source = ImageFolder(tmp_path / "data")
+    (found,) = run(source, tmp_path / "out", quality=90, on_bad="skip").bad
+    assert (found.name, found.kind) == ("a/long.png", "oversized")
+    assert found.reason == (
+        f"cannot be encoded ({size[0]}×{size[1]} pixels, a JPEG has at most 65500 a side; "
+        "without --quality it is copied as it is)"
+    )
+    assert run(source, tmp_path / "smaller", quality=90, resize=9).bad == []
+    assert run(source, tmp_path / "copied").bad == []
+    (tmp_path / "thin/a").mkdir(parents=True)
+    Image.new("RGB", (3, 99999)).save(tmp_path / "thin/a/x.png")
+    (found,) = run(ImageFolder(tmp_path / "thin"), tmp_path / "still", resize=2).bad
+    assert found.reason == "cannot be encoded (2×66666 pixels, a JPEG has at most 65500 a side)"
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_bad_image_stops_it_or_is_left_out(tmp_path: Path, form: Format) -> None:
     write_tree(tmp_path / "data")
