@@ -111,8 +111,23 @@ def _source(args: argparse.Namespace) -> Source:
     else:
         source = FileList(path, exclude=args.exclude or ())
     if args.classes is not None:
-        source = source.with_classes(_class_list(args.classes))
+        source = _under_classes(source, args.classes)
     source.check()
+    return source
+
+
+def _under_classes(source: Source, path: Path) -> Source:
+    """The same samples with the labels of a class map.
+
+    The map of a conversion of class numbers is empty: numbers are what they are under it, and names are nothing.
+    """
+    if classes := _class_list(path):
+        return source.with_classes(classes)
+    if source.classes is not None:
+        raise UsageError(
+            f"--classes: {path} names no classes, as of a list of class numbers, and the labels of the source are "
+            f"names, such as {source.classes[0]!r}; give a class map that has them"
+        )
     return source
 
 

@@ -88,6 +88,28 @@ def test_validation_shards_take_the_class_map_of_the_training_shards(
     assert "must map class names to 0..1, each once" in capsys.readouterr().err
 
 
+def test_class_numbers_are_what_they_are_under_the_class_map_of_class_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tree(tmp_path, classes=("0", "10"))
+    (tmp_path / "train.txt").write_text("0/0.jpg 0\n0/1.jpg 4\n10/0.jpg 10\n")
+    (tmp_path / "val.txt").write_text("0/2.jpg 4\n10/1.jpg 10\n")
+    out, more = f"{tmp_path}/out", ["--to=webdataset", "--workers=1"]
+    assert main(["convert", f"{tmp_path}/train.txt", out, *more]) == 0
+    classes = ["--classes", f"{out}/train-classes.json"]
+    assert main(["convert", f"{tmp_path}/val.txt", out, *more, *classes]) == 0
+    val = sources.WebDataset(f"{out}/val-*", index_dir=tmp_path / "index")
+    assert (val.targets.tolist(), val.classes) == ([4, 10], None)
+    capsys.readouterr()
+    (tmp_path / "names.txt").write_text("0/2.jpg cat\n")
+    for place, name in ((tmp_path, "0"), (tmp_path / "names.txt", "cat")):
+        assert main(["convert", str(place), str(tmp_path.parent / "other"), *more, *classes]) == 2
+        assert f"--classes: {out}/train-classes.json names no classes, as of a list of" in (
+            err := capsys.readouterr().err
+        )
+        assert f"the labels of the source are names, such as {name!r}; give a class map that has them" in err
+
+
 @pytest.mark.parametrize(
     ("args", "complaint"),
     [
