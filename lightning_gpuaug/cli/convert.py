@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import glob
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from lightning_gpuaug.cli.errors import FOUND_PROBLEMS, OK, UsageError, run_comm
 if TYPE_CHECKING:
     from lightning_gpuaug.sources import Source
     from lightning_gpuaug.tools.convert import Converted
+    from lightning_gpuaug.tools.shard_files import Format
 
 _UNITS = {"": 1, "K": 2**10, "M": 2**20, "G": 2**30}
 
@@ -109,8 +111,23 @@ def _source(args: argparse.Namespace) -> Source:
     else:
         source = FileList(path, exclude=args.exclude or ())
     if args.classes is not None:
-        source = source.with_classes(_class_list(args.classes))
+        source = _under_classes(source, args.classes)
     source.check()
+    return source
+
+
+def _under_classes(source: Source, path: Path) -> Source:
+    """The same samples with the labels of a class map.
+
+    The map of a conversion of class numbers is empty: numbers are what they are under it, and names are nothing.
+    """
+    if classes := _class_list(path):
+        return source.with_classes(classes)
+    if source.classes is not None:
+        raise UsageError(
+            f"--classes: {path} names no classes, as of a list of class numbers, and the labels of the source are "
+            f"names, such as {source.classes[0]!r}; give a class map that has them"
+        )
     return source
 
 
@@ -155,7 +172,7 @@ def run_convert(args: argparse.Namespace) -> Converted:
         return convert(source, args.folder, options, advance)
 
 
-def _print(done: Converted, to: str, again: str, seconds: float) -> None:
+def _print(done: Converted, to: Format, again: str, seconds: float) -> None:
     for finding in done.bad:
         print(f"{finding.name}: {finding.reason}")
     if not done.complete:
@@ -172,13 +189,31 @@ def _print(done: Converted, to: str, again: str, seconds: float) -> None:
         f"{done.samples:,} images in {done.shards:,} shards ({done.bytes / 2**20:,.1f} MiB{kept}{left_out}) "
         f"in {seconds:.1f} s, {', '.join(filter(None, (made, compared)))}"
     )
-    path = os.path.join(done.folder, done.pattern)
     if to == "tfrecord":
-        print(f'train on them: ImageDataModule(train=TFRecord("{path}"))')
+        print(f"train on them: ImageDataModule(train=TFRecord({_files(done, to)}))")
         return
     usual = {"jpg", "png"}
     image = "" if usual.issuperset(done.suffixes) else f', image="{";".join(sorted(usual.union(done.suffixes)))}"'
-    print(f'train on them: ImageDataModule(train=WebDataset("{path}"{image}))')
+    print(f"train on them: ImageDataModule(train=WebDataset({_files(done, to)}{image}))")
+
+
+def _files(done: Converted, to: Format) -> str:
+    """A Python expression for all shards, whatever the folder's name means in a pattern."""
+    from lightning_gpuaug.tools.shard_plan import name_template
+
+    folder = os.path.join(".", done.folder) if done.folder.startswith("~") else done.folder
+    if "{" in folder:  # nothing escapes a brace, but names of files that are there are taken as they are
+        name = name_template(done.prefix, to, done.shards)
+        path = os.path.join(folder.replace("{", "{{").replace("}", "}}"), name)
+        return f"[f{_quoted(path)} for i in range({done.shards})]"
+    if "*" in done.pattern:
+        folder = glob.escape(folder)
+    return _quoted(os.path.join(folder, done.pattern))
+
+
+def _quoted(text: str) -> str:
+    """`text` as a Python string in double quotes."""
+    return json.dumps(text, ensure_ascii=False).encode("utf-8", "backslashreplace").decode()
 
 
 def main(args: list[str]) -> int:

@@ -67,18 +67,23 @@ def _parser() -> argparse.ArgumentParser:
     return parser
 
 
-def run_scan(args: argparse.Namespace) -> ScanReport:
-    """Scan, write the exclusion list if one is asked for."""
+def run_scan(args: argparse.Namespace) -> tuple[ScanReport, Exception | None]:
+    """Scan, write the exclusion list if one is asked for; gives the report, and why there is no list."""
     from lightning_gpuaug.cli.progress import progress_bar
     from lightning_gpuaug.sources.exclude import excluded_names
     from lightning_gpuaug.sources.imagefile import MAX_PIXELS
     from lightning_gpuaug.tools.contents import contents_of
-    from lightning_gpuaug.tools.findings import write_exclude_list
+    from lightning_gpuaug.tools.findings import require_place_for_list, write_exclude_list
     from lightning_gpuaug.tools.report import make_report
     from lightning_gpuaug.tools.scan import scan_images
     from lightning_gpuaug.tools.shard_contents import find_shards, shard_contents
 
     started = time.perf_counter()
+    if args.exclude_list is not None:
+        try:
+            require_place_for_list(args.exclude_list)  # before hours of work
+        except OSError as error:
+            raise UsageError(f"--exclude-list: {error}") from error
     try:
         known = excluded_names(args.exclude, "--exclude") if args.exclude else ()
         shards = find_shards(args.path)
@@ -100,10 +105,13 @@ def run_scan(args: argparse.Namespace) -> ScanReport:
             progress=advance,
         )
     found = make_report(contents, facts, time.perf_counter() - started)
-    if args.exclude_list:
+    if args.exclude_list is not None:
         title = f"gpuaug scan {args.path}: {len(found.findings)} findings in {found.samples} samples"
-        write_exclude_list(args.exclude_list, found.findings, known, title)
-    return found
+        try:
+            write_exclude_list(args.exclude_list, found.findings, known, title)
+        except (OSError, ValueError) as error:
+            return found, error
+    return found, None
 
 
 def _print(found: ScanReport, show: int, exclude_list: str | None) -> None:
@@ -111,9 +119,11 @@ def _print(found: ScanReport, show: int, exclude_list: str | None) -> None:
     from rich.table import Table
     from rich.text import Text
 
+    from lightning_gpuaug.tools.findings import one_line
+
     # Names are shown as they are, whatever `[a]` or `:b:` in them may mean elsewhere.
     console = Console(highlight=False, soft_wrap=True, markup=False, emoji=False)
-    table = Table(title=f"{found.where}: {found.kind}", show_header=False, title_justify="left")
+    table = Table(title=f"{one_line(found.where)}: {found.kind}", show_header=False, title_justify="left")
     rate = f"{found.samples / found.seconds:,.0f} images/s" if found.seconds > 0 else "-"
     table.add_row("samples", f"{found.samples:,} ({found.seconds:,.1f} s, {rate})")
     table.add_row("good", f"{found.good:,}")
@@ -129,16 +139,17 @@ def _print(found: ScanReport, show: int, exclude_list: str | None) -> None:
         unit = "" if name == "bytes" else " px"
         table.add_row(name.replace("_", " "), ", ".join(f"{point} {value:,}{unit}" for point, value in points.items()))
     if found.misnamed:
-        table.add_row("named as another type", f"{len(found.misnamed):,} (they decode), such as {found.misnamed[0]}")
+        first = one_line(found.misnamed[0])
+        table.add_row("named as another type", f"{len(found.misnamed):,} (they decode), such as {first}")
     for reason, number in sorted(found.unused.items()):
         table.add_row("left unused", f"{number:,} {reason}")
     console.print(table)
     for finding in found.findings[:show]:
-        console.print(f"{finding.name}: {finding.reason}")
+        console.print(one_line(f"{finding.name}: {finding.reason}"))
     if len(found.findings) > show:
         console.print(f"… and {len(found.findings) - show:,} more (--show N, --json)")
     if exclude_list:
-        console.print(f"to leave out: {exclude_list}")
+        console.print(f"to leave out: {one_line(exclude_list)}")
 
 
 def main(args: list[str]) -> int:
@@ -152,9 +163,11 @@ def _run(args: list[str]) -> int:
         value = getattr(options, name)
         if value is not None and value < 1:
             raise UsageError(f"--{name.replace('_', '-')} must be at least 1, got {value}")
-    found = run_scan(options)
+    found, no_list = run_scan(options)
     if options.json:
         print(json.dumps(found.to_json(), indent=2))
     else:
-        _print(found, options.show, options.exclude_list)
+        _print(found, options.show, options.exclude_list if no_list is None else None)
+    if no_list is not None:  # the report first, which may have taken hours
+        raise ValueError(f"--exclude-list: {no_list}") from no_list
     return FOUND_PROBLEMS if found.findings else OK

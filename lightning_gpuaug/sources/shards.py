@@ -15,6 +15,8 @@ from lightning_gpuaug.sources.remote import is_remote, refuse_remote, unread_add
 Paths = Sequence[str] | str | os.PathLike[str]
 
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)")
+#: Names of what `gpuaug convert` and the index put beside shards.
+_BESIDE = re.compile(r"-((classes|manifest)\.json|[0-9a-f]{20}\.npz(.*\.tmp|\.lock)?)$")
 _MAGIC = ((b"\x1f\x8b", "gzip"), (b"\x28\xb5\x2f\xfd", "Zstandard"), (b"BZh", "bzip2"), (b"\xfd7zXZ", "xz"))
 
 
@@ -55,7 +57,8 @@ def validated_paths(value: Paths, owner: str, in_s3: bool = True) -> str | tuple
 def expand(value: str | tuple[str, ...], owner: str) -> tuple[str, ...]:
     """The files that `value` (see `validated_paths`) stands for, in order; what a pattern matches is sorted as text.
 
-    Objects in S3 are not looked for.
+    `*`, `?` and `[…]` pass over what this package itself writes beside shards: `PREFIX-classes.json`,
+    `PREFIX-manifest.json`, indexes. Objects in S3 are not looked for.
 
     Raises:
         FileNotFoundError: a path is not there, or a pattern matches nothing.
@@ -70,9 +73,11 @@ def expand(value: str | tuple[str, ...], owner: str) -> tuple[str, ...]:
             elif os.path.exists(path):  # also a name with brackets in it
                 files.append(path)
             elif glob.has_magic(path):
-                matches = sorted(glob.glob(path, recursive=True))
+                found = glob.glob(path, recursive=True)
+                matches = sorted(name for name in found if not _BESIDE.search(name))
                 if not matches:
-                    raise FileNotFoundError(f"{owner}: no file matches {path!r}")
+                    beside = ", but for what gpuaug has written beside shards" if found else ""
+                    raise FileNotFoundError(f"{owner}: no file matches {path!r}{beside}")
                 files.extend(matches)
             else:
                 raise FileNotFoundError(f"{owner}: no such file: {path}")

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from lightning_gpuaug.sources import FileList, Source
+from lightning_gpuaug.sources.base import Targets
 from lightning_gpuaug.sources.scan import HIDDEN, IMAGE_EXTENSIONS, LOOSE, survey_folder
 from lightning_gpuaug.tools.findings import Finding
 from lightning_gpuaug.tools.pieces import Piece
@@ -28,6 +29,8 @@ class Contents:
         piece: where the bytes of sample i are.
         classes: class names, or None when they are unknown.
         targets: label of each sample, int64 (N,); None when there are none, or several a sample.
+        label: the label of sample i, one or several classes, as a message has it: equal texts are equal labels. None
+            when there are none.
         findings: what is wrong with the place itself: links that lead nowhere, cut shards, classes without images.
         unused: files that are not samples, by reason.
         arrays: whether samples are `.npy` files rather than encoded images.
@@ -39,6 +42,7 @@ class Contents:
     piece: Callable[[int], Piece]
     classes: tuple[str, ...] | None = None
     targets: npt.NDArray[np.int64] | None = None
+    label: Callable[[int], str] | None = None
     findings: list[Finding] = field(default_factory=list)
     unused: dict[str, int] = field(default_factory=dict)
     arrays: bool = False
@@ -106,13 +110,16 @@ def _folder_contents(root: str, exclude: Sequence[str]) -> Contents:
     links += [Finding(f"{name}/", "class without images", "no images in this class folder", False) for name in empty]
     names, counts = survey.names, survey.counts
     paths = names.with_prefix(os.path.join(root, ""))
+    classes = tuple(survey.folders)
+    targets = np.repeat(np.arange(len(counts), dtype=np.int64), counts)
     return Contents(
         where=root,
         kind="folder of class folders of .npy files" if arrays else "folder of class folders",
         names=names,
         piece=lambda i: Piece(paths[i]),
-        classes=tuple(survey.folders),
-        targets=np.repeat(np.arange(len(counts), dtype=np.int64), counts),
+        classes=classes,
+        targets=targets,
+        label=label_texts(targets, classes),
         findings=links,
         unused=dict(survey.unused),
         arrays=arrays,
@@ -150,6 +157,7 @@ def _list_contents(path: str, exclude: Sequence[str], labelled: bool, multilabel
         piece=lambda i: Piece(paths[i]),
         classes=source.classes,
         targets=single_labels(source),
+        label=label_texts(source.targets, source.classes),
     )
 
 
@@ -158,3 +166,23 @@ def single_labels(source: Source) -> npt.NDArray[np.int64] | None:
     targets = source.targets
     single = targets.ndim == 1 and len(targets) > 0 and int(targets.min()) >= 0
     return targets.astype(np.int64, copy=False) if single else None
+
+
+def label_texts(targets: Targets, classes: Sequence[str] | None) -> Callable[[int], str] | None:
+    """`Contents.label` of the labels of a source; None if it has none."""
+    if targets.ndim == 1:
+        if not len(targets) or int(targets.min()) < 0:
+            return None
+        return lambda i: _class_text(int(targets[i]), classes)
+
+    def several(i: int) -> str:
+        row = targets[i]
+        if not ((row == 0) | (row == 1)).all():
+            return str(row.tolist())
+        return " + ".join(_class_text(label, classes) for label in np.flatnonzero(row).tolist()) or "none"
+
+    return several
+
+
+def _class_text(label: int, classes: Sequence[str] | None) -> str:
+    return str(label) if classes is None else repr(classes[label])

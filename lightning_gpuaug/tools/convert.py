@@ -27,6 +27,7 @@ class Converted:
 
     Attributes:
         folder: where it is.
+        prefix: the shards' names begin with it.
         pattern: the shards, as a source takes them, within the folder.
         samples: in all shards.
         shards: how many there are.
@@ -38,6 +39,7 @@ class Converted:
     """
 
     folder: str
+    prefix: str
     pattern: str
     samples: int
     shards: int
@@ -115,6 +117,7 @@ def _summary(
     shards = done.values()
     return Converted(
         folder=str(folder),
+        prefix=options.prefix,
         pattern=pattern(options.prefix, options.format, len(layout.names)),
         samples=sum(shard.samples for shard in shards),
         shards=len(layout.names),

@@ -15,7 +15,7 @@ from lightning_gpuaug.tools.journal import Journal, shard_from_json
 from lightning_gpuaug.tools.shard_files import ShardDone, is_intact
 from lightning_gpuaug.tools.shard_layout import ShardLayout
 
-_VERSION = 2
+_VERSION = 3
 _SHARD = r"(\d{6,}\.tar|\d{5,}-of-\d{5,}\.tfrecord)"
 #: Parts of a conversion's identity, as a message tells that they are others.
 _OTHERS = {

@@ -11,7 +11,13 @@ from PIL import Image
 from lightning_gpuaug.sources.imageheader import size_of
 
 DEFAULT_QUALITY = 90
+MAX_JPEG_SIDE = 65500
+"""Pixels: what libjpeg takes."""
 _ORIENTATION = 0x0112
+
+
+class NoJPEGError(ValueError):
+    """A good image that cannot be encoded as a JPEG; the message says why."""
 
 
 def fitted(data: bytes, shorter_side: int | None, quality: int | None) -> bytes:
@@ -26,6 +32,7 @@ def fitted(data: bytes, shorter_side: int | None, quality: int | None) -> bytes:
         RGB or grey; an alpha channel is dropped, 16 bits become 8. An Exif orientation is kept as a tag, nothing else.
 
     Raises:
+        NoJPEGError: the result has more than 65,500 pixels a side.
         OSError, ValueError, …: Pillow cannot decode it.
     """
     width, height = size_of(data) or (0, 0)
@@ -44,6 +51,9 @@ def fitted(data: bytes, shorter_side: int | None, quality: int | None) -> bytes:
                 plain = _plain(image).resize(size, Image.Resampling.LANCZOS)
             else:
                 plain = _plain(image)
+    if max(plain.size) > MAX_JPEG_SIDE:
+        remedy = "" if shrink else "; without --quality it is copied as it is"
+        raise NoJPEGError(f"{plain.width}×{plain.height} pixels, a JPEG has at most {MAX_JPEG_SIDE} a side{remedy}")
     exif = Image.Exif()
     if orientation != 1:
         exif[_ORIENTATION] = orientation

@@ -28,7 +28,8 @@ class ScanReport:
         findings: in the order of the samples; those of the place itself first.
         counts: findings by kind.
         types: samples by image type (first bytes).
-        class_counts: samples of each class, good or not; empty without labels.
+        class_counts: samples of each class, good or not; of classes without names, those that occur. Empty without
+            labels, or with several a sample.
         sizes: min, p5, median, p95, max of width, height, shorter_side (pixels) and bytes of the good samples.
         misnamed: samples whose extension is another type's; they decode.
         unused: files that are no samples, by reason.
@@ -56,18 +57,16 @@ class ScanReport:
 def make_report(contents: Contents, facts: ImageFacts, seconds: float) -> ScanReport:
     """Put together what was found; duplicates too if the files were hashed."""
     findings = [Finding(contents.names[i], *problem) for i, problem in sorted(facts.problems.items())]
-    if facts.digests.shape[1]:
-        findings += find_duplicates(contents, facts)
+    duplicates = find_duplicates(contents, facts) if facts.digests.shape[1] else {}
     bad = np.zeros(len(contents), dtype=bool)
     bad[list(facts.problems)] = True
-    good = len(contents) - len({finding.name for finding in findings})
-    findings = [*contents.findings, *findings]
+    findings = [*contents.findings, *findings, *duplicates.values()]
     by_type = np.bincount(facts.types, minlength=len(TYPES))
     return ScanReport(
         where=contents.where,
         kind=contents.kind,
         samples=len(contents),
-        good=good,
+        good=len(contents) - len(facts.problems) - len(duplicates),  # a duplicate is readable
         findings=findings,
         counts=dict(Counter(finding.kind for finding in findings)),
         types={name: int(number) for name, number in zip(TYPES, by_type, strict=True) if number},
@@ -82,9 +81,11 @@ def make_report(contents: Contents, facts: ImageFacts, seconds: float) -> ScanRe
 def _class_counts(contents: Contents) -> dict[str, int]:
     if contents.targets is None:
         return {}
-    counts = np.bincount(contents.targets, minlength=len(contents.classes or ()))
-    names = contents.classes or tuple(str(label) for label in range(len(counts)))
-    return {name: int(number) for name, number in zip(names, counts, strict=False)}
+    labels, numbers = np.unique(contents.targets, return_counts=True)
+    found = dict(zip(labels.tolist(), numbers.tolist(), strict=True))  # labels may be of any size
+    if contents.classes is None:
+        return {str(label): number for label, number in found.items()}
+    return {name: found.get(label, 0) for label, name in enumerate(contents.classes)}
 
 
 def _size_statistics(facts: ImageFacts, chosen: npt.NDArray[np.bool_]) -> dict[str, dict[str, float]]:

@@ -195,33 +195,35 @@ def _check(
     return problem
 
 
-def find_duplicates(contents: Contents, facts: ImageFacts) -> list[Finding]:
-    """Samples whose bytes another sample has too.
+def find_duplicates(contents: Contents, facts: ImageFacts) -> dict[int, Finding]:
+    """Samples whose bytes another sample has too, in order.
 
-    The first of them stays. Where they have several labels nobody can tell which one is right, and all are listed.
+    The first of them stays, on whichever lines of a list it stands. Where they have several labels nobody can tell
+    which one is right, and all are listed; so is one file that has several.
     """
     readable = np.array([i for i in range(len(contents)) if i not in facts.problems], dtype=np.int64)
     if not len(readable):
-        return []
+        return {}
     keys = np.ascontiguousarray(facts.digests[readable]).view(f"V{_DIGEST}").reshape(-1)
     _, group, size = np.unique(keys, return_inverse=True, return_counts=True)
     repeated = np.flatnonzero(size[group.reshape(-1)] > 1)
     members: dict[int, list[int]] = {}
     for at in repeated.tolist():
         members.setdefault(int(group.reshape(-1)[at]), []).append(int(readable[at]))
-    findings: list[tuple[int, Finding]] = []
+    findings: dict[int, Finding] = {}
     for samples in members.values():
-        labels = set() if contents.targets is None else {int(contents.targets[i]) for i in samples}
-        first = contents.names[samples[0]]
-        if len(labels) > 1:
-            named = ", ".join(_class_name(contents, label) for label in sorted(labels))
-            for i in samples:
-                other = contents.names[samples[1]] if i == samples[0] else first
-                reason = f"same bytes as {other} under another label ({named})"
-                findings.append((i, Finding(contents.names[i], "duplicate with another label", reason)))
-        else:
-            findings += [(i, Finding(contents.names[i], "duplicate", f"same bytes as {first}")) for i in samples[1:]]
-    return [finding for _, finding in sorted(findings, key=lambda pair: pair[0])]
+        labels = [] if contents.label is None else list(dict.fromkeys(map(contents.label, samples)))
+        names = [contents.names[i] for i in samples]
+        distinct = list(dict.fromkeys(names))
+        for i, name in zip(samples, names, strict=True):
+            other = next((other for other in distinct if other != name), None)
+            if len(labels) > 1:
+                same = "listed" if other is None else f"same bytes as {other}"
+                reason = f"{same} under another label ({', '.join(labels)})"
+                findings[i] = Finding(name, "duplicate with another label", reason)
+            elif name != names[0]:
+                findings[i] = Finding(name, "duplicate", f"same bytes as {names[0]}")
+    return dict(sorted(findings.items()))
 
 
 def misnamed(contents: Contents, facts: ImageFacts) -> list[int]:
@@ -234,7 +236,3 @@ def misnamed(contents: Contents, facts: ImageFacts) -> list[int]:
             if any(extension in group for group in _EXTENSIONS.values()) and extension not in _EXTENSIONS[kind]:
                 found.append(i)
     return found
-
-
-def _class_name(contents: Contents, label: int) -> str:
-    return repr(contents.classes[label]) if contents.classes is not None else str(label)

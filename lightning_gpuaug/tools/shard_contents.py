@@ -6,14 +6,14 @@ import glob
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from lightning_gpuaug.sources.record_format import RecordFormat, record_source
 from lightning_gpuaug.sources.remote import is_remote, refuse_remote, unread_address
 from lightning_gpuaug.sources.scan import IMAGE_EXTENSIONS
 from lightning_gpuaug.sources.shards import expand, shard_names, validated_paths
-from lightning_gpuaug.tools.contents import Contents, SampleNames, single_labels
+from lightning_gpuaug.tools.contents import Contents, SampleNames, label_texts, single_labels
 from lightning_gpuaug.tools.findings import Finding
 from lightning_gpuaug.tools.pieces import Piece
 
@@ -24,7 +24,9 @@ _KINDS: dict[RecordFormat, str] = {
     "lmdb": "LMDB databases",
 }
 _ENDINGS: dict[str, RecordFormat] = {".tar": "webdataset", ".rec": "recordio", ".mdb": "lmdb"}
-_TFRECORD = re.compile(r"\.tfrecords?(\W|$)|-\d+-of-\d+$", re.IGNORECASE)
+# Numbers and the like may follow, or what a compressed file ends in; x.tfrecord.idx (DALI's) and x.tfrecord.json are
+# about a shard.
+_TFRECORD = re.compile(r"\.tfrecords?(?!\w)([^.]|\.\d)*(\.(gz|zst|bz2|xz))?$|-\d+-of-\d+$", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -133,10 +135,15 @@ def shard_contents(
         findings.append(Finding(names[file], "incomplete record", text.removeprefix(f"{file}:").strip(), False))
     if count > len(skipped):
         findings.append(Finding(shards.where, "incomplete record", f"{count - len(skipped)} more such records", False))
-    classes, targets = None, None
+    classes, targets, label = None, None, None
     try:
-        if not source.needs_class_names:  # those only the run is told
+        if source.needs_class_names:  # those only the run is told; equal labels are equal under any
+            source_by_name = replace(source, labels="name")
+            source_by_name.index_readable()
+            label = label_texts(source_by_name.targets, source_by_name.classes)
+        else:
             classes, targets = source.classes, single_labels(source)
+            label = label_texts(source.targets, classes)
     except ValueError as error:  # the images are worth looking at all the same
         findings.append(Finding(shards.where, "unclear labels", str(error), False))
     ranges = source.reader().ranges
@@ -153,5 +160,6 @@ def shard_contents(
         piece=piece,
         classes=classes,
         targets=targets,
+        label=label,
         findings=findings,
     )

@@ -47,9 +47,14 @@ def cut(
 
 def shard_names(prefix: str, form: str, count: int) -> list[str]:
     """Names that sort in order: `train-000000.tar`, or `train-00000-of-00128.tfrecord`."""
-    if form == "webdataset":
-        return [f"{prefix}-{i:06d}.tar" for i in range(count)]
-    return [f"{prefix}-{i:05d}-of-{count:05d}.tfrecord" for i in range(count)]
+    template = name_template(prefix, form, count)
+    return [template.format(i=i) for i in range(count)]
+
+
+def name_template(prefix: str, form: str, count: int) -> str:
+    """A format string of the number `i` for `shard_names`."""
+    prefix = prefix.replace("{", "{{").replace("}", "}}")
+    return f"{prefix}-{{i:06d}}.tar" if form == "webdataset" else f"{prefix}-{{i:05d}}-of-{count:05d}.tfrecord"
 
 
 def pattern(prefix: str, form: str, count: int) -> str:
@@ -62,15 +67,16 @@ def pattern(prefix: str, form: str, count: int) -> str:
 def keys_of(names: Iterable[str]) -> list[str]:
     """A WebDataset key for each file name: its path without the extension; distinct, no dot in the last part.
 
-    A key ends at the first dot of the last part, so further dots become `_`; a key that is taken gets a number.
+    A key ends at the first dot of the last part, so further dots become `_`; a key that is taken gets a number. Readers
+    drop a `./` at the start, so paths are written without.
     """
     taken: set[str] = set()
     keys = []
     for i, name in enumerate(names):
-        folder, file = os.path.split(name.lstrip("/"))
+        folder, file = os.path.split("/".join(part for part in name.split("/") if part not in ("", ".")))
         stem = os.path.splitext(file)[0].replace(".", "_")
         key = f"{folder}/{stem}" if folder else stem
-        if key in taken:
+        while key in taken:  # also by a file that is called so
             key = f"{key}-{i:08d}"
         taken.add(key)
         keys.append(key)

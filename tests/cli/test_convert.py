@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from lightning_gpuaug import sources
 from lightning_gpuaug.cli import main
 from tests.tools.broken import break_tree, jpeg, write_tree
 
@@ -26,6 +27,31 @@ def test_whole_is_0_and_json_says_what_was_made(tmp_path: Path, capsys: pytest.C
     assert main([*args, "--workers", "1", "--json"]) == 0
     done = json.loads(capsys.readouterr().out)
     assert (done["kept"], done["samples"], done["complete"]) == (2, 6, True)
+
+
+@pytest.mark.parametrize("to", ["webdataset", "tfrecord"])
+@pytest.mark.parametrize("images", [3, 9])
+@pytest.mark.parametrize(
+    "folder", ["out", "out[1]", "out*", "?ut", "out{a,b}", "{1..3}", "{a", 'o"u"t', "o'u\\t", "~", "o\nut", "{a}*[b]"]
+)
+def test_the_closing_line_is_python_that_means_all_shards(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    to: str,
+    images: int,
+    folder: str,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GPUAUG_INDEX_DIR", str(tmp_path / "index"))
+    write_tree(tmp_path / "train", good=2)
+    for name in ("out", "outer", folder):  # some of which a pattern would mean too
+        args = ["convert", "train", name, f"--to={to}", f"--shard-images={images}", "--workers=1"]
+        assert main(args) == 0
+    line = capsys.readouterr().out.rstrip("\n").splitlines()[-1]
+    made = eval(line.removeprefix("train on them: "), {"ImageDataModule": lambda train: train, **vars(sources)})
+    assert len(made) == 4
+    assert {Path(file).parent.resolve() for file in made.files} == {tmp_path / folder}
 
 
 def test_bad_images_are_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -60,6 +86,28 @@ def test_validation_shards_take_the_class_map_of_the_training_shards(
     (tmp_path / "map.json").write_text('{"a": 0, "b": 2}')
     assert main(["convert", str(tmp_path / "val"), out, *more, "--classes", str(tmp_path / "map.json")]) == 2
     assert "must map class names to 0..1, each once" in capsys.readouterr().err
+
+
+def test_class_numbers_are_what_they_are_under_the_class_map_of_class_numbers(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_tree(tmp_path, classes=("0", "10"))
+    (tmp_path / "train.txt").write_text("0/0.jpg 0\n0/1.jpg 4\n10/0.jpg 10\n")
+    (tmp_path / "val.txt").write_text("0/2.jpg 4\n10/1.jpg 10\n")
+    out, more = f"{tmp_path}/out", ["--to=webdataset", "--workers=1"]
+    assert main(["convert", f"{tmp_path}/train.txt", out, *more]) == 0
+    classes = ["--classes", f"{out}/train-classes.json"]
+    assert main(["convert", f"{tmp_path}/val.txt", out, *more, *classes]) == 0
+    val = sources.WebDataset(f"{out}/val-*", index_dir=tmp_path / "index")
+    assert (val.targets.tolist(), val.classes) == ([4, 10], None)
+    capsys.readouterr()
+    (tmp_path / "names.txt").write_text("0/2.jpg cat\n")
+    for place, name in ((tmp_path, "0"), (tmp_path / "names.txt", "cat")):
+        assert main(["convert", str(place), str(tmp_path.parent / "other"), *more, *classes]) == 2
+        assert f"--classes: {out}/train-classes.json names no classes, as of a list of" in (
+            err := capsys.readouterr().err
+        )
+        assert f"the labels of the source are names, such as {name!r}; give a class map that has them" in err
 
 
 @pytest.mark.parametrize(

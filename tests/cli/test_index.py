@@ -45,6 +45,14 @@ def test_an_index_that_a_run_then_uses(
     assert TFRecord(data / "a-*", index_dir=data / "i").targets.tolist() == [0, 1, 2, 0]
 
 
+def test_an_index_beside_the_shards_is_no_shard(data: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    for _ in range(2):
+        assert run(capsys, data / "a-*", "--index-dir", data)[0] == 0
+    [index] = data.glob("a-00-*.npz")
+    index.with_name(f"{index.name}abc.tmp").touch()  # of a run that was killed
+    assert "4 records in 2 tfrecord file" in run(capsys, data / "a-*", "--index-dir", data)[1]
+
+
 @pytest.mark.parametrize(
     ("arguments", "told"),
     [

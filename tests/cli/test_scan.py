@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from lightning_gpuaug.bad_images import BadImageError
 from lightning_gpuaug.cli import main
 from lightning_gpuaug.sources import Source
 from tests import record_files
-from tests.tools.broken import EXPECTED, break_tree, write_tree
+from tests.tools.broken import EXPECTED, break_tree, jpeg, write_tree
 
 
 def test_clean_is_0_and_findings_are_1(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -49,6 +50,56 @@ def test_wrong_usage_is_2(tmp_path: Path, capsys: pytest.CaptureFixture[str], ar
     write_tree(tmp_path)
     assert main(["scan", *(arg.format(tmp_path) for arg in args)]) == 2
     assert complaint in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("none/bad.txt", "No such file or directory"),
+        ("folder", "not a file"),
+        ("file/bad.txt", "Not a directory"),
+        ("read-only.txt", "Permission denied"),
+        ("", "not a file"),
+    ],
+)
+def test_a_list_that_cannot_be_written_is_told_before_the_scan(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, name: str, reason: str
+) -> None:
+    write_tree(tmp_path / "data")
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "read-only.txt").touch()
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "read-only" not in str(path) and allowed(path, mode))
+    monkeypatch.setattr("lightning_gpuaug.tools.scan.scan_images", lambda *a, **k: pytest.fail("was scanned"))
+    before = sorted(tmp_path.rglob("*"))
+    path = str(tmp_path / name) if name else ""
+    assert main(["scan", str(tmp_path / "data"), "--exclude-list", path]) == 2
+    assert capsys.readouterr().err == f"gpuaug scan: error: --exclude-list: {path} cannot be written: {reason}\n"
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name", [b"a\nb.jpg", b"\xff.jpg"])
+@pytest.mark.parametrize("as_json", [False, True])
+def test_the_report_is_printed_though_a_list_cannot_hold_a_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], name: bytes, as_json: bool
+) -> None:
+    data, text = tmp_path / "data", os.fsdecode(name)
+    data.mkdir()
+    (data / "good.jpg").write_bytes(jpeg())
+    (data / text).write_bytes(b"")
+    bad, options = str(tmp_path / "bad"), ["--json"] * as_json
+    assert main(["scan", str(data), "--exclude-list", f"{bad}.txt", *options]) == 1
+    told = capsys.readouterr()
+    if as_json:
+        assert [finding["name"] for finding in json.loads(told.out)["findings"]] == [text]
+    else:
+        assert told.out.splitlines()[-1] == repr(text)[1:-1] + ": empty file"
+    assert f"error: --exclude-list: {bad}.txt cannot hold the name {text!r}: a line of a text list is" in told.err
+    assert not (tmp_path / "bad.txt").exists()
+    assert main(["scan", str(data), "--exclude-list", f"{bad}.json", *options]) == 1
+    assert json.loads((tmp_path / "bad.json").read_text()) == [text]
+    assert main(["scan", str(data), "--exclude", f"{bad}.json"]) == 0
 
 
 def test_shards_are_scanned_too(

@@ -162,6 +162,26 @@ def test_quality_encodes_every_image_anew(tree: ImageFolder, tmp_path: Path) -> 
         assert len(data) < Path(path).stat().st_size
 
 
+@pytest.mark.parametrize("size", [(10, 65501), (65501, 10)])
+def test_a_side_that_no_jpeg_has_is_told_as_that(tmp_path: Path, size: tuple[int, int]) -> None:
+    (tmp_path / "data/a").mkdir(parents=True)
+    Image.new("RGB", size).save(tmp_path / "data/a/long.png")
+    Image.new("RGB", (65500, 9)).save(tmp_path / "data/a/most.png")
+    source = ImageFolder(tmp_path / "data")
+    (found,) = run(source, tmp_path / "out", quality=90, on_bad="skip").bad
+    assert (found.name, found.kind) == ("a/long.png", "oversized")
+    assert found.reason == (
+        f"cannot be encoded ({size[0]}×{size[1]} pixels, a JPEG has at most 65500 a side; "
+        "without --quality it is copied as it is)"
+    )
+    assert run(source, tmp_path / "smaller", quality=90, resize=9).bad == []
+    assert run(source, tmp_path / "copied").bad == []
+    (tmp_path / "thin/a").mkdir(parents=True)
+    Image.new("RGB", (3, 99999)).save(tmp_path / "thin/a/x.png")
+    (found,) = run(ImageFolder(tmp_path / "thin"), tmp_path / "still", resize=2).bad
+    assert found.reason == "cannot be encoded (2×66666 pixels, a JPEG has at most 65500 a side)"
+
+
 @pytest.mark.parametrize("form", FORMATS)
 def test_a_bad_image_stops_it_or_is_left_out(tmp_path: Path, form: Format) -> None:
     write_tree(tmp_path / "data")
@@ -273,6 +293,36 @@ def test_keys_stay_apart(tmp_path: Path) -> None:
     assert len(set(keys)) == 5
     assert "n.01/ä b" in keys
     assert all("." not in key.rsplit("/", 1)[1] for key in keys)
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("x/a-00000002.jpg", "x/a.jpg", "x/a.png"),
+        ("x/a.jpg", "x/a.png", "x/a-00000001.jpg", "x/a-00000001-00000002.jpg"),
+        ("0.png", "./0.png", "././0.png", "x/../0.png", "x//0.png", "x/0.png", "x/./0.png"),
+        ("./.x.jpg", ".x.jpg", "_x.jpg", "a\tb.jpg", "ä" * 60 + "/b.jpg"),
+    ],
+)
+def test_every_list_gives_shards_that_the_source_reads(tmp_path: Path, names: tuple[str, ...]) -> None:
+    (tmp_path / "x").mkdir()
+    for i, name in enumerate(names):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        if not (tmp_path / name).exists():
+            (tmp_path / name).write_bytes(jpeg(i))
+    (tmp_path / "list.csv").write_text("file,label\n" + "".join(f"{name},{i}\n" for i, name in enumerate(names)))
+    done = run(FileList(tmp_path / "list.csv"), tmp_path / "out")
+    source = WebDataset(str(tmp_path / "out" / done.pattern), index_dir=tmp_path / "index")
+    assert source.targets.tolist() == list(range(len(names)))
+
+
+def test_a_shard_that_the_source_would_refuse_gets_no_name(
+    tree: ImageFolder, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("lightning_gpuaug.tools.shard_layout.keys_of", lambda names: ["a" for _ in names])
+    with pytest.raises(ValueError, match=r"train-000000.tar:a: has two members 'jpg'"):
+        run(tree, tmp_path / "out")
+    assert list((tmp_path / "out").glob("*train-0*")) == []
 
 
 def test_other_image_types_keep_their_own_suffix(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import pytest
 from PIL import Image
 
 from lightning_gpuaug.sources import FileList, ImageFolder, NumpyFolder
+from lightning_gpuaug.sources.exclude import excluded_names
 from lightning_gpuaug.tools.contents import contents_of
 from lightning_gpuaug.tools.findings import Finding, write_exclude_list
 from lightning_gpuaug.tools.report import ScanReport, make_report
@@ -98,6 +99,54 @@ def test_duplicates_keep_the_first_and_trust_no_contradiction(tmp_path: Path) ->
     assert found["a/2.jpg"].reason.startswith("same bytes as b/claimed.jpg")
 
 
+def test_a_file_that_a_list_names_twice_is_no_duplicate_of_itself(tmp_path: Path) -> None:
+    for i in (0, 1, 2):
+        (tmp_path / f"{i}.jpg").write_bytes(jpeg(i))
+    shutil.copy(tmp_path / "1.jpg", tmp_path / "copy.jpg")
+    listing = tmp_path / "list.txt"
+    listing.write_text("0.jpg 5\n1.jpg 7\n0.jpg 5\n1.jpg 7\ncopy.jpg 7\n2.jpg 5\ncopy.jpg 7\n")
+    report = scanned(listing, duplicates=True)
+    assert [(f.name, f.reason) for f in report.findings] == [("copy.jpg", "same bytes as 1.jpg")] * 2
+    assert (report.samples, report.good) == (7, 5)
+    listing.write_text("0.jpg 5\n1.jpg 7\n0.jpg 10\n2.jpg 5\n2.jpg 5\n")
+    report = scanned(listing, duplicates=True)
+    assert {f.kind for f in report.findings} == {"duplicate with another label"}
+    assert [(f.name, f.reason) for f in report.findings] == [("0.jpg", "listed under another label (5, 10)")] * 2
+    assert (report.samples, report.good) == (5, 3)
+    listing.write_text("0.jpg 5\ncut.jpg 7\ncut.jpg 7\n")
+    (tmp_path / "cut.jpg").write_bytes(jpeg()[:99])
+    assert scanned(listing, duplicates=True).good == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "multilabel"),
+    [
+        ("list.csv", "file,cat,dog\n0.jpg,1,0\n1.jpg,0,1\nsame.jpg,1,0\nother.jpg,1,1\nbare.jpg,0,0\n", False),
+        ("list.txt", "0.jpg cat\n1.jpg dog\nsame.jpg cat\nother.jpg dog;cat\nbare.jpg ;\n", True),
+    ],
+)
+def test_several_labels_a_sample_are_compared(tmp_path: Path, name: str, text: str, multilabel: bool) -> None:
+    for file, image in {"0": 0, "1": 1, "same": 0, "other": 1, "bare": 1}.items():
+        (tmp_path / f"{file}.jpg").write_bytes(jpeg(image))
+    (tmp_path / name).write_text(text)
+    contents = contents_of(str(tmp_path / name), multilabel=multilabel)
+    report = make_report(contents, scan_images(contents, duplicates=True), 1.0)
+    labels = "under another label ('dog', 'cat' + 'dog', none)"
+    assert [(f.name, f.reason) for f in report.findings] == [
+        ("1.jpg", f"same bytes as other.jpg {labels}"),
+        ("same.jpg", "same bytes as 0.jpg"),
+        ("other.jpg", f"same bytes as 1.jpg {labels}"),
+        ("bare.jpg", f"same bytes as 1.jpg {labels}"),
+    ]
+    assert report.class_counts == {}
+
+
+def test_class_numbers_of_any_size_are_counted(tmp_path: Path) -> None:
+    (tmp_path / "0.jpg").write_bytes(jpeg(0))
+    (tmp_path / "list.txt").write_text(f"0.jpg 3000000000\n0.jpg {2**63 - 1}\n0.jpg 3000000000\n")
+    assert scanned(tmp_path / "list.txt").class_counts == {"3000000000": 2, str(2**63 - 1): 1}
+
+
 def test_max_pixels(tmp_path: Path) -> None:
     write_tree(tmp_path, good=1)
     assert scanned(tmp_path, max_pixels=60 * 40).findings == []
@@ -173,13 +222,39 @@ def test_what_was_known_stays_on_the_list(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == [path]
 
 
-@pytest.mark.parametrize("name", ["#1/x.jpg", "a/x\ny.jpg"])
+@pytest.mark.parametrize("name", ["#1/x.jpg", "a/x\ny.jpg", "a/x\ry.jpg", "a/\udcff.jpg", " "])
 def test_names_that_a_text_cannot_hold_need_json(tmp_path: Path, name: str) -> None:
     findings = [Finding(name, "empty", "empty file")]
     with pytest.raises(ValueError, match="cannot hold the name"):
         write_exclude_list(str(tmp_path / "bad.txt"), findings)
     write_exclude_list(str(tmp_path / "bad.json"), findings)
     assert json.loads((tmp_path / "bad.json").read_text()) == [name]
+    assert [path.name for path in tmp_path.iterdir()] == ["bad.json"]
+
+
+def test_what_is_said_of_a_name_excludes_nothing(tmp_path: Path) -> None:
+    (tmp_path / "data").mkdir()
+    for name in ("a\ngood.png", "a\rgood.png", "b.png", "good.png"):
+        Image.fromarray(np.zeros((9, 7, 3), dtype=np.uint8)).save(tmp_path / "data" / name)
+    Image.fromarray(np.ones((9, 7, 3), dtype=np.uint8)).save(tmp_path / "data/good.png")
+    report = scanned(tmp_path / "data", duplicates=True)
+    findings = [found for found in report.findings if "\r" not in found.name]
+    path = str(tmp_path / "bad.txt")
+    write_exclude_list(path, findings, title="gpuaug scan a\ngood.png\rgood.png \udcff")
+    assert excluded_names(path, "exclude") == ("b.png",)
+    assert (tmp_path / "bad.txt").read_text().splitlines() == [
+        "# gpuaug scan a\\ngood.png\\rgood.png \\udcff",
+        "# same bytes as a\\ngood.png",
+        "b.png",
+    ]
+
+
+def test_a_list_can_be_had_through_a_link(tmp_path: Path) -> None:
+    (tmp_path / "list.txt").write_text("old\n")
+    (tmp_path / "link.txt").symlink_to("list.txt")
+    write_exclude_list(str(tmp_path / "link.txt"), [Finding("x.jpg", "empty", "empty file")])
+    assert (tmp_path / "list.txt").read_text() == "# empty file\nx.jpg\n"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link.txt", "list.txt"]
 
 
 def test_arrays_are_good_where_training_can_use_them(tmp_path: Path) -> None:

@@ -50,6 +50,25 @@ def test_what_was_converted_scans_clean(tmp_path: Path, form: str) -> None:
         assert report.types == {"jpeg": 8}
     one = min((tmp_path / "out").glob("train-0*"))
     assert scanned(one).samples == 3
+    # What convert has written beside them is not meant, a damaged shard is.
+    (one.parent / f"train-9{one.suffix}").write_bytes(b"cut")
+    report = scanned(f"{tmp_path}/out/train-*")
+    assert (report.samples, [f.kind for f in report.findings]) == (8, ["damaged shard"])
+    with pytest.raises(FileNotFoundError, match=r"no file matches .*, but for what gpuaug has written beside shards"):
+        find_shards(f"{tmp_path}/out/*.json")
+    assert find_shards(f"{tmp_path}/out/train-classes.json") is None
+
+
+def test_which_files_of_a_folder_are_tfrecords_by_their_names(tmp_path: Path) -> None:
+    shards = ["A.TFRecord", "a.tfrecord", "a.tfrecord-00000-of-00002", "a.tfrecord.00001", "a.tfrecords", "b-0-of-2",
+              "c.tfrecord (1)", "d.tfrecord.gz"]  # fmt: skip
+    others = ["a.tfrecord.idx", "a.tfrecord.json", "a.tfrecord-00000-of-00002.idx", "a.tfrecord.md5", "a.tfrecordx",
+              "b-0-of-2.txt", "tfrecord"]  # fmt: skip
+    for name in shards + others:
+        (tmp_path / name).write_bytes(b"")
+    found = find_shards(str(tmp_path))
+    assert found is not None
+    assert [Path(file).name for file in found.files] == shards
 
 
 def test_bad_records_are_named_as_an_exclusion_list_needs_them(tmp_path: Path) -> None:
@@ -235,3 +254,31 @@ def test_labels_that_look_like_numbers_are_what_the_run_says(tmp_path: Path) -> 
     shards = find_shards(str(several))
     assert shards is not None
     assert shard_contents(shards, multilabel=True).targets is None
+
+
+def test_records_with_several_labels_contradict_each_other_too(tmp_path: Path) -> None:
+    def rows(*labels: object) -> list[bytes]:
+        images = [jpeg(i) for i in (0, 1, 0, 1)]
+        return [
+            example({"image/encoded": [image], "image/class/label": label})  # type: ignore[dict-item]
+            for image, label in zip(images, labels, strict=True)
+        ]
+
+    cases = {
+        "numbers": (rows([2, 0], [1], [0, 2], [1, 7]), "'1', '1' + '7'"),
+        "names": (rows(["b", "a"], ["c"], ["a", "b"], ["c", "a"]), "'c', 'a' + 'c'"),
+        "vectors": (rows([0.5, 0.25], [0.0, 0.5], [0.5, 0.25], [0.5, 0.5]), "[0.0, 0.5], [0.5, 0.5]"),
+    }
+    for name, (records, labels) in cases.items():
+        report = scanned(write_tfrecord(tmp_path / f"{name}.tfrecord", records), multilabel=True)
+        reason = f"under another label ({labels})"
+        assert [(f.name, f.reason) for f in report.findings] == [
+            (f"{name}.tfrecord:1", f"same bytes as {name}.tfrecord:3 {reason}"),
+            (f"{name}.tfrecord:2", f"same bytes as {name}.tfrecord:0"),
+            (f"{name}.tfrecord:3", f"same bytes as {name}.tfrecord:1 {reason}"),
+        ]
+
+
+def test_records_with_class_numbers_of_any_size_are_counted(tmp_path: Path) -> None:
+    record = example({"image/encoded": [jpeg()], "image/class/label": [2**63 - 1]})
+    assert scanned(write_tfrecord(tmp_path / "x.tfrecord", [record])).class_counts == {str(2**63 - 1): 1}
