@@ -27,7 +27,8 @@ from lightning_gpuaug.pipeline import Decoding, release_memory, require_dali
 from lightning_gpuaug.plan import Plan
 from lightning_gpuaug.recipe import EvalRecipe, TrainRecipe
 from lightning_gpuaug.sources import Source, as_source
-from lightning_gpuaug.sources.agree import require_same_numbers
+from lightning_gpuaug.sources.agree import require_no_names, require_same_kind, require_same_numbers
+from lightning_gpuaug.sources.base import Targets
 from lightning_gpuaug.steps_ahead import LimitStepsAhead
 from lightning_gpuaug.training_state import TrainingState
 
@@ -210,6 +211,22 @@ class ImageDataModule(pl.LightningDataModule):
         """
         return self._source(stage).sample_name(int(index))
 
+    def targets(self, stage: Stage = "train") -> Targets | None:
+        """Labels of a stage, under the training classes, in sample order; read-only.
+
+        Args:
+            stage: whose labels.
+
+        Returns:
+            int64 (N,) class numbers, or float32 (N,) or (N, C). None if there is no such data here, if it has no
+            labels, or if they are not known before samples are fetched.
+        """
+        one_of("stage", stage, STAGES)
+        if stage not in self._given or self._has_loader_of_its_own(stage):
+            return None
+        source = self._source(stage)
+        return source.targets if source.knows_targets and source.has_labels else None
+
     @property
     def bad_images(self) -> dict[str, str]:
         """File to reason, of every image that was substituted so far in this process."""
@@ -246,8 +263,12 @@ class ImageDataModule(pl.LightningDataModule):
             if stage in ("val", "test"):
                 if classes is not None:
                     source = source.with_classes(classes)
+                    if train is not None:
+                        require_same_kind(stage, source, train)
                 elif train is not None:
                     require_same_numbers(stage, source, train)
+                elif self._labels_of_checkpoint is not None:
+                    require_no_names(stage, source, "checkpoint's training data")
             self._labelled[stage] = source
         return self._labelled[stage]
 
@@ -306,7 +327,9 @@ class ImageDataModule(pl.LightningDataModule):
         rank = whole("rank", rank, least=0, most=world - 1)
         local_world = whole("local_world", local_world) if local_world is not None else world
         self._labels()  # some data is given
+        waiting = self._restored if "train" not in self._loaders else None  # loaded, and not used yet
         self._forget_training()
+        self._restored = waiting
         self.trainer = None  # a Trainer that had this module before has no say any more
         place = _Place(torch_device(device), rank, world, local_world)
         self._check(tuple(s for s in STAGES if s in self._given), place)

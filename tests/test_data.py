@@ -241,6 +241,39 @@ def test_the_checkpoint_carries_the_classes(tmp_path: Path) -> None:
     assert [labels for _, labels, _ in model.val_steps] == [[1, 2]]
 
 
+def test_names_beside_a_checkpoint_of_numbers_are_refused(tmp_path: Path) -> None:
+    """The folder's classes b and c would be the classes 0 and 1."""
+    run = trainer(tmp_path, max_epochs=1)
+    run.fit(Tracking(), ImageDataModule(train=numbered(tmp_path, 4), image_size=8, batch_size=2, num_threads=1))
+    run.save_checkpoint(tmp_path / "last.ckpt")
+    for name in "bc":
+        write_images(tmp_path / "val" / name, 1)
+    named = ImageDataModule(val=tmp_path / "val", image_size=8, num_threads=1)
+    with pytest.raises(ValueError, match=r"the val data has names .*, the checkpoint's training data numbers alone: "):
+        trainer(tmp_path).validate(Tracking(), named, ckpt_path=tmp_path / "last.ckpt", weights_only=True)
+
+
+def test_a_state_that_is_loaded_first_is_kept_by_the_set_up(tmp_path: Path) -> None:
+    def module() -> ImageDataModule:
+        return ImageDataModule(train=numbered(tmp_path, 12), image_size=8, batch_size=2, num_threads=1, seed=3)
+
+    begun = module().setup_for("cpu")
+    batches = iter(begun.train_dataloader())
+    for _ in range(2):
+        next(batches)
+    state = begun.state_dict()
+    rest = [labels.tolist() for _, labels in batches]
+    resumed = module()
+    resumed.load_state_dict(state)
+    resumed.setup_for("cpu")
+    assert resumed.state_dict() == state
+    assert [labels.tolist() for _, labels in resumed.train_dataloader()] == rest
+    resumed.setup_for("cpu")  # begins anew: the state has been used
+    assert len(list(resumed.train_dataloader())) == 6
+    for dm in (begun, resumed):
+        dm.teardown("fit")
+
+
 def test_what_is_wrong_with_a_path_is_said_in_one_line(tmp_path: Path) -> None:
     (tmp_path / "empty").mkdir()
     write_images(tmp_path / "loose", 1)

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from lightning.pytorch.callbacks import StochasticWeightAveraging
 from lightning.pytorch.strategies import DDPStrategy, SingleDeviceStrategy
+from lightning.pytorch.trainer.states import TrainerFn
 from lightning.pytorch.utilities import rank_zero_warn
 from lightning.pytorch.utilities.types import OptimizerLRScheduler
 from timm.scheduler.scheduler import Scheduler
@@ -18,10 +19,12 @@ from torch import Tensor, nn
 
 from lightning_gpuaug.classifier.batch_counters import BatchCounters
 from lightning_gpuaug.classifier.ema import AverageUpdater, make_average
+from lightning_gpuaug.classifier.labels import require_labels
 from lightning_gpuaug.classifier.metrics import EvaluationMetrics, Task
 from lightning_gpuaug.classifier.names import require_known_model, require_known_optimizer, require_plain
 from lightning_gpuaug.classifier.schedule import Schedule, ScheduleName, rescale, run_length
 from lightning_gpuaug.classifier.step_log import StepLog
+from lightning_gpuaug.data import Stage
 
 CompileMode = Literal["default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs"]
 """Modes of `torch.compile`."""
@@ -81,7 +84,8 @@ class Classifier(pl.LightningModule):
             another as 0; None keeps the targets.
 
     Raises:
-        ValueError: a name that timm does not know (the nearest ones are given), or a value out of range.
+        ValueError: a name that timm does not know (the nearest ones are given), or a value out of range; when a Trainer
+            begins, labels of an `ImageDataModule` that are none for `task` or `num_classes`.
     """
 
     def __init__(
@@ -225,6 +229,23 @@ class Classifier(pl.LightningModule):
             scheduler.step_update(num_updates=self.trainer.global_step)
         else:
             super().lr_scheduler_step(scheduler, metric)
+
+    def on_fit_start(self) -> None:
+        """Refuse labels that do not fit, before the first step."""
+        self._check_labels("train", "val")
+
+    def on_validation_start(self) -> None:
+        """The same of validation data without a fit."""
+        if self.trainer.state.fn == TrainerFn.VALIDATING:
+            self._check_labels("val")
+
+    def on_test_start(self) -> None:
+        """The same of test data."""
+        self._check_labels("test")
+
+    def _check_labels(self, *stages: Stage) -> None:
+        for stage in stages:
+            require_labels(getattr(self.trainer, "datamodule", None), stage, self.task, self.num_classes)
 
     def on_train_start(self) -> None:
         """Pair the averaged weights with the live ones, now that both are where they will stay; find the counters."""

@@ -202,3 +202,9 @@ def read_only(targets: Targets) -> Targets:
     """`targets`, which nobody can change any more (they are shared by everyone who asks)."""
     targets.flags.writeable = False
     return targets
+
+
+def sums_to_one(targets: Targets) -> npt.NDArray[np.bool_]:
+    """Which rows of (N, C) targets are shares of classes: one-hot, or soft labels."""
+    shares: npt.NDArray[np.bool_] = np.abs(targets.sum(axis=1) - 1) <= 0.01
+    return shares

@@ -65,6 +65,24 @@ def test_numbers_that_are_no_class_and_other_kinds_are_refused(tmp_path: Path) -
         module(train, numbers)
 
 
+@pytest.mark.parametrize("named", [False, True])
+@pytest.mark.filterwarnings("ignore:.* no samples of class")
+def test_one_class_beside_several_is_refused(tmp_path: Path, named: bool) -> None:
+    """A table with one column of labels has class numbers in it, whatever the column is called."""
+    classes = {"class_names": ("cat", "dog")} if named else {}
+    several = Examples(
+        [(jpeg(i), 0) for i in range(2)], known_targets=np.array([[1, 1], [0, 0]], dtype=np.float32), **classes
+    )
+    (tmp_path / "val.csv").write_text("path,dog\n0.jpg,1\n0.jpg,0\n")
+    (tmp_path / "0.jpg").write_bytes(jpeg(0))
+    message = "labels of the val data are class numbers, those of the training data 2 numbers each$"
+    with pytest.raises(ValueError, match=message):
+        module(several, FileList(tmp_path / "val.csv"))
+    message = "labels of the val data are 2 numbers each, those of the training data class numbers$"
+    with pytest.raises(ValueError, match=message):
+        module(FileList(tmp_path / "val.csv", **classes), several)
+
+
 def test_classes_may_stand_beside_soft_labels(tmp_path: Path) -> None:
     soft = Examples([(jpeg(i), 0) for i in range(2)], known_targets=np.eye(3, dtype=np.float32)[:2])
     assert module(soft, listed(tmp_path, "val", "2", "0")).val_dataloader() is not None
