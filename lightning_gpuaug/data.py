@@ -395,7 +395,10 @@ class ImageDataModule(pl.LightningDataModule):
         return self._loader("test")
 
     def predict_dataloader(self) -> Loader:
-        """Prediction batches `(images, indices)`, in the order of the data."""
+        """Prediction batches `(images, indices)`, in the order of the data.
+
+        The indices say which samples they are; Lightning does not know, and gives writers no `batch_indices`.
+        """
         return self._loader("predict")
 
     def _loader(self, stage: Stage) -> Loader:
