@@ -197,7 +197,7 @@ def test_the_overlay_changes_the_data_module(tmp_path: Path, tiny: list[str]) ->
 
 @pytest.mark.parametrize(
     ("what", "option"),
-    [("loader", "--chart"), ("loader", "--json"), ("loader", "--overlay"), ("augment", "--chart"), ("augment", "--json")],
+    [(what, option) for what in ("augment", "loader") for option in ("--chart", "--json")] + [("loader", "--overlay")],
 )
 @pytest.mark.parametrize(
     ("name", "reason"),
