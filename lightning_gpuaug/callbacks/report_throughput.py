@@ -56,7 +56,7 @@ def throughput_section(
     figures = []
     rates = [(rank, _ratio(part, "images", "seconds", origin)) for rank, part in parts]
     waits = [(rank, _ratio(part, "wait_seconds", "seconds", origin, 100.0)) for rank, part in parts]
-    steps = [(rank, _ratio(part, "seconds", "steps", origin, 1000.0)) for rank, part in parts]
+    steps = [(rank, _ratio(part, "step_seconds", "steps", origin, 1000.0)) for rank, part in parts]
     shaded = "shaded: validation" if spans else ""
     if any(line for _, line in rates):
         world = records[0].world_size

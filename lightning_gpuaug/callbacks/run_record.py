@@ -82,9 +82,9 @@ class ThroughputRecord:
         step_ms_p95: 95th percentile of the same.
         data_wait_fraction: share of the time in which the device had nothing to do for lack of a batch.
         mfu: model FLOP/s over the device's dense peak.
-        timeline: a row per log, with columns `images`, `steps`, `seconds` and `wait_seconds`, all of them sums over
-            the measured batches since the row before (`seconds` is training time, `wait_seconds` the part of it spent
-            waiting for data).
+        timeline: a row per log, with columns `images`, `seconds` and `wait_seconds`, all of them sums over the measured
+            batches since the row before (`seconds` is training time, `wait_seconds` the part of it spent waiting for
+            data), and `steps` and `step_seconds`: the steps that ended since then and were measured whole, their time.
         step_ms_histogram: how often a step took how many milliseconds.
     """
 

@@ -32,6 +32,12 @@ class _OverRanks:
     images: int
 
 
+def _waited_ms_a_step(measured: Measured) -> float | None:
+    """The share of the time that was waiting, of a step; that of the batches may begin in the middle of a step."""
+    step, waited = ratio(measured.step_seconds * _MS, measured.steps), ratio(measured.wait_seconds, measured.seconds)
+    return None if step is None or waited is None else step * waited
+
+
 class Throughput(pl.Callback):
     """Log how fast training consumes images and whether it waits for them.
 
@@ -41,7 +47,8 @@ class Throughput(pl.Callback):
     - `throughput/img_per_s_device`: images per second of rank 0's device.
     - `throughput/img_per_s_global`: images per second of all ranks together.
     - `throughput/step_ms`: milliseconds from one optimizer step to the next, data wait included; with gradient
-      accumulation a step is several batches. `step_ms_p50` and `step_ms_p95` are its percentiles on this rank.
+      accumulation a step is several batches. Steps whose first batches were not measured (warm-up, `pause`) are left
+      out. `step_ms_p50` and `step_ms_p95` are its percentiles on this rank.
     - `throughput/data_wait_fraction`: share of the time spent waiting for a batch, 0..1, over all ranks. On a GPU
       that is the time the GPU was idle for lack of the batch, not the time the host spent asking for it.
     - `throughput/gpu_starved_ms`: on a GPU, milliseconds a step in which rank 0's GPU had nothing to do for lack of a
@@ -118,11 +125,11 @@ class Throughput(pl.Callback):
         return ThroughputSummary(
             img_per_s_device=rate,
             img_per_s_global=over_ranks.img_per_s,
-            step_ms=ratio(measured.seconds * _MS, measured.steps),
+            step_ms=ratio(measured.step_seconds * _MS, measured.steps),
             step_ms_p50=percentile(steps, 0.5),
             step_ms_p95=percentile(steps, 0.95),
             data_wait_fraction=over_ranks.data_wait_fraction,
-            gpu_starved_ms=ratio(measured.wait_seconds * _MS, measured.steps) if self._on_gpu else None,
+            gpu_starved_ms=_waited_ms_a_step(measured) if self._on_gpu else None,
             tflops_device=self._flops.tflops(rate),
             mfu=self._flops.mfu(rate),
             images=over_ranks.images,
@@ -146,7 +153,7 @@ class Throughput(pl.Callback):
             images=self._counter.images,
             warmup_batches=self.warmup_batches,
             img_per_s=rate,
-            step_ms=ratio(measured.seconds * _MS, measured.steps),
+            step_ms=ratio(measured.step_seconds * _MS, measured.steps),
             step_ms_p50=percentile(steps, 0.5),
             step_ms_p95=percentile(steps, 0.95),
             data_wait_fraction=ratio(measured.wait_seconds, measured.seconds),
@@ -156,6 +163,7 @@ class Throughput(pl.Callback):
                 {
                     "images": [window.images for window in windows],
                     "steps": [window.steps for window in windows],
+                    "step_seconds": [window.step_seconds for window in windows],
                     "seconds": [window.seconds for window in windows],
                     "wait_seconds": [window.wait_seconds for window in windows],
                 },
@@ -299,7 +307,7 @@ class Throughput(pl.Callback):
             figures: dict[str, float | None] = {
                 "throughput/img_per_s_device": rate,
                 "throughput/img_per_s_global": over_ranks.img_per_s,
-                "throughput/step_ms": ratio(window.seconds * _MS, window.steps),
+                "throughput/step_ms": ratio(window.step_seconds * _MS, window.steps),
                 "throughput/step_ms_p50": percentile(steps, 0.5),
                 "throughput/step_ms_p95": percentile(steps, 0.95),
                 "throughput/data_wait_fraction": over_ranks.data_wait_fraction,
@@ -308,7 +316,7 @@ class Throughput(pl.Callback):
                 "throughput/images": over_ranks.images,
             }
             if self._on_gpu:
-                figures["throughput/gpu_starved_ms"] = ratio(window.wait_seconds * _MS, window.steps)
+                figures["throughput/gpu_starved_ms"] = _waited_ms_a_step(window)
                 figures["throughput/host_wait_fraction"] = ratio(window.host_wait_seconds, window.seconds)
             known = {name: value for name, value in figures.items() if value is not None}
             for logger in trainer.loggers:

@@ -41,10 +41,12 @@ class Measured:
 
     Attributes:
         images: rows in them.
-        steps: optimizer steps that ended in them.
+        steps: optimizer steps that ended in them, of which every batch was measured.
         seconds: their time, data wait included.
         wait_seconds: the part of `seconds` spent waiting for the batch.
         host_wait_seconds: how long the host asked for these batches, by its own clock.
+        step_seconds: time of `steps`; with accumulated gradients not that of the batches, of which the first may
+            belong to a step that was not measured whole.
     """
 
     images: int = 0
@@ -52,6 +54,7 @@ class Measured:
     seconds: float = 0.0
     wait_seconds: float = 0.0
     host_wait_seconds: float = field(default=0.0, compare=False)
+    step_seconds: float = field(default=0.0, compare=False)
 
     def since(self, earlier: Measured) -> Measured:
         """What came after `earlier`."""
@@ -61,6 +64,7 @@ class Measured:
             self.seconds - earlier.seconds,
             self.wait_seconds - earlier.wait_seconds,
             self.host_wait_seconds - earlier.host_wait_seconds,
+            self.step_seconds - earlier.step_seconds,
         )
 
 
@@ -162,19 +166,20 @@ class ThroughputCounter(Generic[Mark]):
         if not reached:
             return before
         batches, self._pending = self._pending[:reached], self._pending[reached:]
-        images, steps, total, waited, host_waited = 0, 0, 0.0, 0.0, 0.0
+        images, steps, total, waited, host_waited, of_steps = 0, 0, 0.0, 0.0, 0.0, 0.0
         for rows, stepped, since, asked, in_hand, end in batches:
             if since is None:
                 step_so_far = None
             else:
                 seconds = clock.seconds(since, end)
-                images, steps, total = images + rows, steps + stepped, total + seconds
+                images, total = images + rows, total + seconds
                 waited += clock.seconds(asked, in_hand)
                 host_waited += clock.host_seconds(asked, in_hand)
                 if step_so_far is not None:
                     step_so_far += seconds
             if stepped:
                 if step_so_far is not None:
+                    steps, of_steps = steps + 1, of_steps + step_so_far
                     self.step_ms.append(step_so_far * 1000.0)
                 step_so_far = 0.0
         clock.forget_before(batches[-1][-1])  # from which the next batch's time may count
@@ -185,5 +190,6 @@ class ThroughputCounter(Generic[Mark]):
             before.seconds + total,
             before.wait_seconds + waited,
             before.host_wait_seconds + host_waited,
+            before.step_seconds + of_steps,
         )
         return self._measured

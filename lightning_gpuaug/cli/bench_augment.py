@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from lightning_gpuaug.cli.bench_output import Lines, add_output_options, at_least
+from lightning_gpuaug.cli.bench_output import Lines, add_output_options, at_least, require_places
 from lightning_gpuaug.cli.errors import OK, UsageError, run_command
 from lightning_gpuaug.cli.progress import step_bar
 
@@ -118,5 +118,6 @@ def main(args: list[str]) -> int:
 
 def _run(args: list[str]) -> int:
     options = _parser().parse_args(args)
+    require_places({"--json": options.json, "--chart": options.chart})
     run(options, Lines(options.json))
     return OK

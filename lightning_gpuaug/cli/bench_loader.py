@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from lightning_gpuaug.cli.bench_output import Lines, add_output_options
+from lightning_gpuaug.cli.bench_output import Lines, add_output_options, require_places
 from lightning_gpuaug.cli.bench_tune import tuned
 from lightning_gpuaug.cli.errors import OK, UsageError, run_command
 from lightning_gpuaug.cli.progress import step_bar
@@ -56,6 +56,8 @@ def _check(config: Namespace) -> None:
         raise UsageError(f"--rounds must be at least 1, got {config.rounds}")
     if config.workers is not None and config.workers < 0:
         raise UsageError(f"--workers must be 0 or more, got {config.workers}")
+    overlay = config.overlay if config.tune else None
+    require_places({"--json": config.json, "--chart": config.chart, "--overlay": overlay})
 
 
 def training_module(parser: DataParser, config: Namespace) -> ImageDataModule:

@@ -30,7 +30,7 @@ def _parser() -> argparse.ArgumentParser:
         epilog="example: gpuaug doctor --path /data/train",
         allow_abbrev=False,
     )
-    parser.add_argument("--path", type=Path, help="folder of images: measure its storage, decode its images")
+    parser.add_argument("--path", help="folder of images: measure its storage, decode its images")
     parser.add_argument(
         "--seconds", type=at_least(0, float), default=5.0, help="of decoding, 0 for none (default: %(default)s)"
     )
@@ -73,12 +73,13 @@ def main(args: list[str]) -> int:
 
 def _run(args: list[str]) -> int:
     options = _parser().parse_args(args)
-    if options.path is not None and not options.path.is_dir():
-        raise UsageError(f"--path must be a folder of images, got {options.path}")
+    path = None if options.path is None else Path(options.path)
+    if path is not None and (not options.path or not path.is_dir()):  # an empty text would be the current folder
+        raise UsageError(f"--path must be a folder of images, got {options.path or repr(options.path)}")
     from lightning_gpuaug.doctor.report import examine, verdict
 
     with step_bar(6) as doing:
-        findings = list(examine(options.path, options.seconds, doing))
+        findings = list(examine(path, options.seconds, doing))
     word = verdict(findings)
     if options.json:
         found = {"schema": SCHEMA_VERSION, "verdict": word, "environment": _environment()}

@@ -6,6 +6,8 @@ import difflib
 import errno
 import os
 import re
+import select
+import signal
 import sys
 import traceback
 from collections.abc import Callable
@@ -14,6 +16,8 @@ from pathlib import Path
 OK = 0
 FOUND_PROBLEMS = 1
 USAGE = 2
+CUT_SHORT = 128 + signal.SIGPIPE
+"""Nobody reads stdout any more, as behind `| head`: what a shell says of other tools then."""
 
 # What a disk or its permissions refuse: the message names the file, wherever it was raised.
 _OF_THE_MACHINE = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
@@ -113,23 +117,42 @@ def report(command: str, message: object) -> None:
 def run_command(command: str, body: Callable[[], int], interrupted: str | None = None) -> int:
     """Run a command; what ends it early becomes one line on stderr and an exit code.
 
+    Where the reader of stdout has gone, the command ends without a word.
+
     Args:
         command: its name.
         body: parses, works, prints, and gives the exit code.
         interrupted: what to say after Ctrl-C, when something of the work is kept or not; None lets Python say it.
     """
     try:
-        return body()
-    except SystemExit as stop:  # the parser has printed the help or the reason
-        return stop.code if isinstance(stop.code, int) else USAGE
+        try:
+            code = body()
+        except SystemExit as stop:  # the parser has printed the help or the reason
+            code = stop.code if isinstance(stop.code, int) else USAGE
+        sys.stdout.flush()  # here, not when Python ends, which would tell a pipe without a reader as a failure
+        return code
     except KeyboardInterrupt:
         if interrupted is None:
             raise
         report(command, interrupted)
         return FOUND_PROBLEMS
     except Exception as error:
+        if isinstance(error, BrokenPipeError) and _nobody_reads_stdout():
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # for what is left in its buffer
+            return CUT_SHORT
         message = message_to_user_behind(error)
         if message is None or os.environ.get("GPUAUG_TRACEBACK") == "1":
             raise
         report(command, message)
         return USAGE if isinstance(message, UsageError) else FOUND_PROBLEMS
+
+
+def _nobody_reads_stdout() -> bool:
+    """Whether stdout is a pipe without a reader; another broken pipe, to a worker say, is an error like any other."""
+    try:
+        stdout = sys.stdout.fileno()
+    except (OSError, ValueError):  # a stand-in without a file, or closed
+        return False
+    poll = select.poll()
+    poll.register(stdout, 0)
+    return any(event & select.POLLERR for _, event in poll.poll(0))

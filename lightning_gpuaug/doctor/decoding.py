@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import csv
 import itertools
 import json
 import os
@@ -44,15 +45,18 @@ def decode_in_a_process(paths: Sequence[str], device: str, seconds: float) -> De
     """Run the test.
 
     Args:
-        paths: images to decode, again and again; made-up JPEGs if empty.
+        paths: images to decode, again and again; made-up JPEGs if empty. Names that are not UTF-8 are left out: no list
+            can hold them.
         device: "cpu" or "cuda".
         seconds: how long to measure.
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", __name__, "--device", device, "--seconds", str(seconds)]
-        if paths:
-            listing = Path(folder) / "list.txt"
-            listing.write_text("".join(f"{Path(path).absolute()} 0\n" for path in paths))
+        rows = [[os.path.abspath(path)] for path in paths if _is_utf8(path)]
+        if rows:
+            listing = Path(folder) / "list.csv"  # not a text: a line break in a name would end its line
+            with listing.open("w", encoding="utf-8", newline="") as file:
+                csv.writer(file, quoting=csv.QUOTE_ALL).writerows([["path"], *rows])
             command += ["--list", str(listing)]
         try:
             done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=seconds + _START_UP)
@@ -64,6 +68,14 @@ def decode_in_a_process(paths: Sequence[str], device: str, seconds: float) -> De
     if done.returncode < 0:
         return Decoded(device, None, error=f"killed by {signal.Signals(-done.returncode).name}")
     return Decoded(device, None, error=next(iter(reversed(done.stderr.strip().splitlines())), "no message"))
+
+
+def _is_utf8(path: str) -> bool:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def check_decoding(found: Decoded) -> Finding:
@@ -94,7 +106,7 @@ def _measure(listing: str | None, device: str, seconds: float) -> dict[str, obje
     from lightning_gpuaug.recipe import TrainRecipe
     from lightning_gpuaug.sources import FileList, Synthetic
 
-    source = FileList(listing) if listing is not None else Synthetic(length=4 * _BATCH)
+    source = FileList(listing, labels="none") if listing is not None else Synthetic(length=4 * _BATCH)
     there = torch_device(device)
     gpu = there.type == "cuda"
     threads = min(threads_enough(there.index) if gpu else 16, len(os.sched_getaffinity(0)))
@@ -121,7 +133,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--device", choices=("cpu", "cuda"), required=True)
     parser.add_argument("--seconds", type=float, required=True)
-    parser.add_argument("--list", help="text file of images and labels; made-up JPEGs if left out")
+    parser.add_argument("--list", help="CSV file of images; made-up JPEGs if left out")
     options = parser.parse_args()
     warnings.simplefilter("ignore")
     print(json.dumps(_measure(options.list, options.device, options.seconds)))

@@ -47,6 +47,7 @@ def record(
         "seconds": [steps * 0.0717 / (1 - share) for share in shares],
         "wait_seconds": [steps * 0.0717 / (1 - share) * share for share in shares],
     }
+    columns["step_seconds"] = columns["seconds"]
     whole = sum(value or 0 for value in columns["seconds"])
     bins = 40
     counts = [

@@ -413,6 +413,32 @@ def test_percentiles_of_optimizer_steps_and_the_record_of_the_run() -> None:
     assert record.step_ms_histogram.edges[-1] >= 4100.0
 
 
+def test_a_step_that_began_in_the_warm_up_is_no_step() -> None:
+    # Four steps of four batches of 0.1 s, of which 0.025 s are waiting; the third began unmeasured.
+    rows, callback = Rows(), Throughput(log_every_n_steps=1, warmup_batches=10)
+    fit = trainer(max_steps=4, logger=rows, callbacks=[callback], accumulate_grad_batches=4, num_sanity_val_steps=0)
+    fit.fit(Module(step_seconds=0.075), Loader([2] * 16, wait=0.025), Loader([1]))
+    assert rows.column("img_per_s_device") == pytest.approx([20.0, 20.0])
+    assert rows.column("step_ms") == pytest.approx([400.0])
+    assert [step for step, row in rows.rows if "step_ms" in row] == [3]
+    summary, record = callback.summary(), callback.run_record()
+    assert summary.step_ms == summary.step_ms_p50 == pytest.approx(400.0)
+    assert summary.img_per_s_device == pytest.approx(20.0)
+    assert record is not None
+    assert record.step_ms == pytest.approx(400.0)
+    assert record.timeline.columns["images"] == [4, 8]
+    assert record.timeline.columns["steps"] == [0, 1]
+    assert record.timeline.columns["step_seconds"] == pytest.approx([0.0, 0.4])
+
+
+def test_starvation_a_step_is_that_of_whole_steps(monkeypatch: pytest.MonkeyPatch) -> None:
+    callback = Throughput(warmup_batches=10)
+    fit = trainer(max_steps=4, callbacks=[callback], accumulate_grad_batches=4, num_sanity_val_steps=0)
+    fit.fit(Module(step_seconds=0.075), Loader([2] * 16, wait=0.025), Loader([1]))
+    monkeypatch.setattr(callback, "_on_gpu", True)
+    assert callback.summary().gpu_starved_ms == pytest.approx(100.0)
+
+
 def test_a_paused_batch_is_not_measured() -> None:
     class Pausing(pl.Callback):
         def on_train_batch_start(self, trainer: pl.Trainer, module: Any, batch: Any, index: int) -> None:

@@ -113,6 +113,27 @@ def test_accumulated_batches_make_one_step() -> None:
     assert counter.settle() == Measured(images=12, steps=2, seconds=6.0, wait_seconds=0.0)
 
 
+@pytest.mark.parametrize("begun", ["warm-up", "spoiled"])
+def test_the_time_of_steps_is_that_of_whole_ones(begun: str) -> None:
+    """Batches of a step that began unmeasured are images and time, and no part of a step."""
+    clock = HandClock()
+    counter = ThroughputCounter(clock, warmup_batches=2 if begun == "warm-up" else 0)
+    for index in range(12):
+        counter.wait_begins()
+        clock.now += 0.5
+        counter.batch_in_hand()
+        if begun == "spoiled" and index < 2:
+            counter.interrupted()
+        clock.now += 1.5
+        counter.batch_done(2, stepped=index % 4 == 3)
+        if index == 4:  # in the middle of a step
+            assert counter.settle().step_seconds == 0.0
+    measured = counter.settle()
+    assert measured == Measured(images=20, steps=2, seconds=20.0, wait_seconds=5.0)
+    assert measured.step_seconds == 16.0
+    assert list(counter.step_ms) == [8000.0, 8000.0]
+
+
 def run_on_a_gpu(load: float, work: float, steps: int) -> tuple[Measured, Measured]:
     clock = LateClock()
     counter = ThroughputCounter(clock, warmup_batches=1)

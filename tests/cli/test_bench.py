@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +14,7 @@ from PIL import Image
 from lightning_gpuaug import ImageDataModule
 from lightning_gpuaug.bench.tune import Settings, overlay
 from lightning_gpuaug.cli import main
+from lightning_gpuaug.cli.bench_output import require_places
 from lightning_gpuaug.cli.digits import DigitsTree
 
 QUICK = ["--data.batch_size=8", "--data.image_size=24", "--data.num_threads=1", "--device=cpu", "--seconds=0.01"]
@@ -188,6 +190,54 @@ def test_the_overlay_changes_the_data_module(tmp_path: Path, tiny: list[str]) ->
     assert "hw_decoder_load" not in path.read_text()
     data = main(["fit", f"--config={base}", f"--config={path}", *options], run=False).datamodule
     assert (data.decode, data.hw_decoder_load) == ("cpu", 0.1)
+
+
+# ---- places ------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("what", "option"),
+    [(what, option) for what in ("augment", "loader") for option in ("--chart", "--json")] + [("loader", "--overlay")],
+)
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [
+        ("file/x", "Not a directory"),
+        ("file/new/x", "Not a directory"),
+        ("folder", "Is a directory"),
+        ("read-only", "Permission denied"),
+        ("", "No such file or directory"),
+    ],
+)
+def test_a_file_that_cannot_be_written_is_told_before_anything_is_measured(
+    what: str, name: str, reason: str, option: str, tree: DigitsTree, tmp_path: Path,
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    (tmp_path / "folder").mkdir()
+    (tmp_path / "file").touch()
+    (tmp_path / "read-only").touch()
+    allowed = os.access
+    monkeypatch.setattr(os, "access", lambda path, mode: "read-only" not in str(path) and allowed(path, mode))
+    monkeypatch.setattr(f"lightning_gpuaug.cli.bench_{what}.run", lambda *_: pytest.fail("was run"))
+    before = sorted(tmp_path.rglob("*"))
+    path = str(tmp_path / name) if name else ""
+    options = [f"--data.train={tree.train}"] if what == "loader" else []
+    code, error = error_of(capsys, what, *options, *["--tune"] * (option == "--overlay"), f"{option}={path}")
+    rule = f"{option} must be a file that can be written to, got {path or repr(path)} ({reason})"
+    assert (code, error) == (2, f"gpuaug bench {what}: error: {rule}")
+    assert sorted(tmp_path.rglob("*")) == before
+
+
+def test_places_that_are_no_new_files(tmp_path: Path) -> None:
+    """What is there keeps its content; a link that leads nowhere yet, a pipe and a device are fine."""
+    (tmp_path / "old").write_text("old")
+    (tmp_path / "link").symlink_to("nowhere")
+    os.mkfifo(tmp_path / "pipe")
+    for name in ("old", "link", "pipe"):
+        require_places({"--json": str(tmp_path / name)})
+    require_places({"--json": "-", "--chart": None, "--overlay": os.devnull})
+    assert (tmp_path / "old").read_text() == "old"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["link", "old", "pipe"]
 
 
 # ---- usage -------------------------------------------------------------------------------------------------------

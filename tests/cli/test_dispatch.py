@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 
@@ -9,6 +11,7 @@ import pytest
 
 from lightning_gpuaug.cli import main
 from lightning_gpuaug.cli.dispatch import COMMANDS
+from lightning_gpuaug.cli.errors import run_command
 
 
 def test_overview_lists_every_command(capsys: pytest.CaptureFixture[str]) -> None:
@@ -51,3 +54,31 @@ def test_module_starts_without_heavy_imports() -> None:
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False, timeout=60)
     assert done.returncode == 0, done.stderr
     assert "gpuaug fit" in done.stdout
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+@pytest.mark.parametrize("ends", ["", "; sys.exit(0)"])
+def test_a_reader_of_the_output_that_has_gone_ends_the_command_quietly(unbuffered: str, ends: str) -> None:
+    code = (
+        "import sys\nfrom lightning_gpuaug.cli.errors import run_command\n"
+        f"def body():\n print('a' * 100){ends}\n return 0\n"
+        "sys.exit(run_command('fit', body))"
+    )
+    reader, writer = os.pipe()
+    os.close(reader)
+    try:
+        done = subprocess.run(
+            [sys.executable, "-c", code], stdout=writer, stderr=subprocess.PIPE, text=True, check=False, timeout=60,
+            env={**os.environ, "PYTHONUNBUFFERED": unbuffered},
+        )  # fmt: skip
+    finally:
+        os.close(writer)
+    assert (done.returncode, done.stderr) == (141, "")
+
+
+def test_another_broken_pipe_is_an_error() -> None:
+    def body() -> int:
+        raise BrokenPipeError(errno.EPIPE, "to a worker")
+
+    with pytest.raises(BrokenPipeError, match="to a worker"):
+        run_command("fit", body)

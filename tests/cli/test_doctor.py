@@ -110,7 +110,11 @@ def test_the_table_says_what_to_do(capsys: pytest.CaptureFixture[str], monkeypat
 
 @pytest.mark.parametrize(
     ("options", "line"),
-    [(["--path", "/no/such"], "--path must be a folder of images, got /no/such"), (["--seconds", "-1"], "0 or more")],
+    [
+        (["--path", "/no/such"], "--path must be a folder of images, got /no/such\n"),
+        (["--path", ""], "--path must be a folder of images, got ''\n"),
+        (["--seconds", "-1"], "0 or more"),
+    ],
 )
 def test_wrong_usage_is_2(options: list[str], line: str, capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["doctor", *options]) == 2

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,6 +26,20 @@ def test_images_a_second_and_a_bad_file(tmp_path: Any) -> None:
     told = check_decoding(found)
     assert told.level == "note"
     assert "with space.jpg" in told.found
+
+
+def test_any_name_of_a_file(tmp_path: Path) -> None:
+    """Line breaks, quotes and commas are names as others; one that is not UTF-8 no data set has."""
+    source = Synthetic(length=1, height=24, width=32)
+    names = ["a\nb/c\r\nd.jpg", 'quo"te, 1.jpg', " blank .jpg ", "plain.jpg"]
+    files = [tmp_path / name for name in names]
+    for file in files:
+        file.parent.mkdir(exist_ok=True)
+        file.write_bytes(Path(source.paths[0]).read_bytes())
+    found = decode_in_a_process([*map(str, files), os.fsdecode(b"/\xff.jpg")], "cpu", 0.05)
+    assert found.error == ""
+    assert found.bad == ()
+    assert found.img_per_s is not None
 
 
 def died(monkeypatch: pytest.MonkeyPatch, code: int, stderr: str = "") -> Decoded:
