@@ -26,8 +26,7 @@ def require_labels(data: object, stage: Stage, task: Task, num_classes: int) -> 
     Raises:
         ValueError: names the first sample whose label the task cannot have.
     """
-    targets = data.targets(stage) if isinstance(data, ImageDataModule) else None
-    if targets is None or not isinstance(data, ImageDataModule):
+    if not isinstance(data, ImageDataModule) or (targets := data.targets(stage)) is None:
         return
     if targets.ndim == 1 and task == "multiclass" and targets.dtype == np.int64:
         wrong = targets >= num_classes
