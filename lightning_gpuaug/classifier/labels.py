@@ -9,7 +9,7 @@ from lightning_gpuaug.data import ImageDataModule, Stage
 from lightning_gpuaug.sources.base import sums_to_one
 
 _NEEDS = {
-    "multiclass": "class numbers, or soft labels that sum to 1, for task='multiclass'",
+    "multiclass": "class numbers or soft labels that sum to 1 for task='multiclass' (several: task='multilabel')",
     "multilabel": "a vector of numbers, one a class, for task='multilabel'",
 }
 
