@@ -72,12 +72,12 @@ def _parser() -> argparse.ArgumentParser:
 
 
 def _format_of(files: list[str]) -> RecordFormat:
+    from lightning_gpuaug.sources.record_format import FORMAT_OF_ENDING
+
     first = files[0].rstrip("/")
-    ending = os.path.splitext(first)[1].lower()
-    if ending == ".mdb" or os.path.isdir(first):
+    if os.path.isdir(first):
         return "lmdb"
-    by_ending: dict[str, RecordFormat] = {".tar": "webdataset", ".rec": "recordio"}
-    return by_ending.get(ending, "tfrecord")
+    return FORMAT_OF_ENDING.get(os.path.splitext(first)[1].lower(), "tfrecord")
 
 
 def _source(args: argparse.Namespace) -> tuple[RecordFormat, RecordSource]:

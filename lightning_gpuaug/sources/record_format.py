@@ -19,6 +19,8 @@ _SOURCES: dict[RecordFormat, Callable[..., RecordSource]] = {
     "recordio": RecordIO,
     "lmdb": LMDB,
 }
+FORMAT_OF_ENDING: dict[str, RecordFormat] = {".tar": "webdataset", ".rec": "recordio", ".mdb": "lmdb"}
+"""What files are by how their names end; TFRecords may be called anything."""
 FORMAT_OPTIONS: dict[RecordFormat, tuple[str, ...]] = {
     "tfrecord": ("image", "label", "label_offset", "labels", "checksums"),
     "webdataset": ("image", "label", "labels"),

@@ -314,7 +314,24 @@ class RecordSource(Source):
         """Whether records have several class numbers, so that only `class_names` can say how many classes there are."""
         if not (self.multilabel and self.class_names is None and self._labelled):
             return False
-        return self._rule.read(self._records.labels, self._location).type == "int"
+        return self._read_labels.type == "int"
+
+    def class_numbers(self, i: int) -> frozenset[int]:
+        """Class numbers of sample `i`, with `label_offset`, where only `class_names` can make targets of them."""
+        record, column = i if self._kept is None else int(self._kept[i]), self._read_labels
+        end = int(self._label_ends[record])
+        values = column.values[end - int(column.counts[record]) : end]
+        return frozenset(int(value) + self._offset for value in values)
+
+    @cached_property
+    def _read_labels(self) -> LabelColumn:
+        """Labels of the records, texts read as what they are."""
+        return self._rule.read(self._records.labels, self._location)
+
+    @cached_property
+    def _label_ends(self) -> npt.NDArray[np.int64]:
+        """Where the values of each record end."""
+        return np.cumsum(self._read_labels.counts)
 
     @property
     def _offset(self) -> int:

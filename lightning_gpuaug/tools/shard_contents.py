@@ -6,10 +6,10 @@ import glob
 import os
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from lightning_gpuaug.sources.record_format import RecordFormat, record_source
+from lightning_gpuaug.sources.record_format import FORMAT_OF_ENDING, RecordFormat, record_source
 from lightning_gpuaug.sources.remote import is_remote, refuse_remote, unread_address
 from lightning_gpuaug.sources.scan import IMAGE_EXTENSIONS
 from lightning_gpuaug.sources.shards import expand, shard_names, validated_paths
@@ -23,7 +23,6 @@ _KINDS: dict[RecordFormat, str] = {
     "recordio": "RecordIO files",
     "lmdb": "LMDB databases",
 }
-_ENDINGS: dict[str, RecordFormat] = {".tar": "webdataset", ".rec": "recordio", ".mdb": "lmdb"}
 # Numbers and the like may follow, or what a compressed file ends in; x.tfrecord.idx (DALI's) and x.tfrecord.json are
 # about a shard.
 _TFRECORD = re.compile(r"\.tfrecords?(?!\w)([^.]|\.\d)*(\.(gz|zst|bz2|xz))?$|-\d+-of-\d+$", re.IGNORECASE)
@@ -86,8 +85,8 @@ def _format(path: str) -> RecordFormat | None:
         return "lmdb" if os.path.isfile(os.path.join(path, "data.mdb")) else None
     name = os.path.basename(path)
     ending = os.path.splitext(name)[1].lower()
-    if ending in _ENDINGS:
-        return _ENDINGS[ending]
+    if ending in FORMAT_OF_ENDING:
+        return FORMAT_OF_ENDING[ending]
     return "tfrecord" if _TFRECORD.search(name) else None
 
 
@@ -135,12 +134,14 @@ def shard_contents(
         findings.append(Finding(names[file], "incomplete record", text.removeprefix(f"{file}:").strip(), False))
     if count > len(skipped):
         findings.append(Finding(shards.where, "incomplete record", f"{count - len(skipped)} more such records", False))
-    classes, targets, label = None, None, None
+    classes, targets = None, None
+    label: Callable[[int], str] | None = None
     try:
-        if source.needs_class_names:  # those only the run is told; equal labels are equal under any
-            source_by_name = replace(source, labels="name")
-            source_by_name.index_readable()
-            label = label_texts(source_by_name.targets, source_by_name.classes)
+        if source.needs_class_names:  # those only the run is told; equal numbers are equal under any
+
+            def label(i: int) -> str:
+                return " + ".join(repr(text) for text in sorted(map(str, source.class_numbers(i)))) or "none"
+
         else:
             classes, targets = source.classes, single_labels(source)
             label = label_texts(source.targets, classes)

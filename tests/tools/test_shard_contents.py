@@ -279,6 +279,16 @@ def test_records_with_several_labels_contradict_each_other_too(tmp_path: Path) -
         ]
 
 
+def test_class_numbers_with_an_offset_are_compared_as_the_run_has_them(tmp_path: Path) -> None:
+    rows = [example({"image/encoded": [jpeg()], "image/class/label": label}) for label in ([1, 2], [2, 1], [3])]
+    shard = write_tfrecord(tmp_path / "x.tfrecord", rows)
+    report = scanned(shard, multilabel=True, label_offset=-1)
+    assert {f.kind for f in report.findings} == {"duplicate with another label"}
+    assert {f.reason.partition(" under ")[2] for f in report.findings} == {"another label ('0' + '1', '2')"}
+    kept = scanned(shard, "x.tfrecord:2", multilabel=True, label_offset=-1)
+    assert [(f.name, f.kind) for f in kept.findings] == [("x.tfrecord:1", "duplicate")]
+
+
 def test_records_with_class_numbers_of_any_size_are_counted(tmp_path: Path) -> None:
     record = example({"image/encoded": [jpeg()], "image/class/label": [2**63 - 1]})
     assert scanned(write_tfrecord(tmp_path / "x.tfrecord", [record])).class_counts == {str(2**63 - 1): 1}
