@@ -22,8 +22,6 @@ from lightning_gpuaug.callbacks.run_record import Series, ThroughputRecord
 from lightning_gpuaug.callbacks.throughput_counter import Measured, ThroughputCounter
 from lightning_gpuaug.callbacks.throughput_summary import ThroughputSummary, histogram, percentile, ratio
 
-_MS = 1000.0
-
 
 @dataclass(frozen=True)
 class _OverRanks:
@@ -34,8 +32,8 @@ class _OverRanks:
 
 def _waited_ms_a_step(measured: Measured) -> float | None:
     """The share of the time that was waiting, of a step; that of the batches may begin in the middle of a step."""
-    step, waited = ratio(measured.step_seconds * _MS, measured.steps), ratio(measured.wait_seconds, measured.seconds)
-    return None if step is None or waited is None else step * waited
+    waited = ratio(measured.wait_seconds, measured.seconds)
+    return None if measured.step_ms is None or waited is None else measured.step_ms * waited
 
 
 class Throughput(pl.Callback):
@@ -125,7 +123,7 @@ class Throughput(pl.Callback):
         return ThroughputSummary(
             img_per_s_device=rate,
             img_per_s_global=over_ranks.img_per_s,
-            step_ms=ratio(measured.step_seconds * _MS, measured.steps),
+            step_ms=measured.step_ms,
             step_ms_p50=percentile(steps, 0.5),
             step_ms_p95=percentile(steps, 0.95),
             data_wait_fraction=over_ranks.data_wait_fraction,
@@ -153,7 +151,7 @@ class Throughput(pl.Callback):
             images=self._counter.images,
             warmup_batches=self.warmup_batches,
             img_per_s=rate,
-            step_ms=ratio(measured.step_seconds * _MS, measured.steps),
+            step_ms=measured.step_ms,
             step_ms_p50=percentile(steps, 0.5),
             step_ms_p95=percentile(steps, 0.95),
             data_wait_fraction=ratio(measured.wait_seconds, measured.seconds),
@@ -307,7 +305,7 @@ class Throughput(pl.Callback):
             figures: dict[str, float | None] = {
                 "throughput/img_per_s_device": rate,
                 "throughput/img_per_s_global": over_ranks.img_per_s,
-                "throughput/step_ms": ratio(window.step_seconds * _MS, window.steps),
+                "throughput/step_ms": window.step_ms,
                 "throughput/step_ms_p50": percentile(steps, 0.5),
                 "throughput/step_ms_p95": percentile(steps, 0.95),
                 "throughput/data_wait_fraction": over_ranks.data_wait_fraction,

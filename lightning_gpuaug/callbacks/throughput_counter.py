@@ -56,6 +56,11 @@ class Measured:
     host_wait_seconds: float = field(default=0.0, compare=False)
     step_seconds: float = field(default=0.0, compare=False)
 
+    @property
+    def step_ms(self) -> float | None:
+        """Mean time of `steps` in milliseconds; None without any."""
+        return self.step_seconds * 1000.0 / self.steps if self.steps else None
+
     def since(self, earlier: Measured) -> Measured:
         """What came after `earlier`."""
         return Measured(

@@ -18,6 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from lightning_gpuaug.doctor.finding import Finding, note, ok, problem
+from lightning_gpuaug.sources.names import is_utf8
 
 _BATCH, _SIZE = 64, 224
 _START_UP = 120.0
@@ -52,7 +53,7 @@ def decode_in_a_process(paths: Sequence[str], device: str, seconds: float) -> De
     """
     with tempfile.TemporaryDirectory() as folder:
         command = [sys.executable, "-m", __name__, "--device", device, "--seconds", str(seconds)]
-        rows = [[os.path.abspath(path)] for path in paths if _is_utf8(path)]
+        rows = [[os.path.abspath(path)] for path in paths if is_utf8(path)]
         if rows:
             listing = Path(folder) / "list.csv"  # not a text: a line break in a name would end its line
             with listing.open("w", encoding="utf-8", newline="") as file:
@@ -68,14 +69,6 @@ def decode_in_a_process(paths: Sequence[str], device: str, seconds: float) -> De
     if done.returncode < 0:
         return Decoded(device, None, error=f"killed by {signal.Signals(-done.returncode).name}")
     return Decoded(device, None, error=next(iter(reversed(done.stderr.strip().splitlines())), "no message"))
-
-
-def _is_utf8(path: str) -> bool:
-    try:
-        path.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
 
 
 def check_decoding(found: Decoded) -> Finding:

@@ -74,3 +74,12 @@ def pack(names: Iterable[str]) -> bytes:
     if text.count("\0") != len(names):
         raise ValueError(f"a name must not hold a NUL, got {next(name for name in names if chr(0) in name)!r}")
     return text.encode("utf-8")
+
+
+def is_utf8(name: str) -> bool:
+    """Whether a file's name, as Python has it, is UTF-8 on the disk."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

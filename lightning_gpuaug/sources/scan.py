@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from lightning_gpuaug.sources.names import NameList, pack
+from lightning_gpuaug.sources.names import NameList, is_utf8, pack
 
 #: What DALI decodes, by the end of the name, in any case.
 IMAGE_EXTENSIONS = frozenset(
@@ -213,7 +213,7 @@ def _packed(root: str, names: Sequence[str]) -> bytes:
     try:
         return pack(names)
     except UnicodeEncodeError:
-        wrong = next(name for name in map(os.fsencode, names) if not _is_utf8(name))
+        wrong = os.fsencode(next(name for name in names if not is_utf8(name)))
         raise ValueError(f"file names must be UTF-8, got {wrong!r} in {root}; rename or exclude it") from None
 
 
@@ -276,14 +276,6 @@ def _below(folder: str, name: str) -> str:
 def _extension(name: str) -> str:
     """What follows the last dot, with it, in lower case; something that is no extension when there is no dot."""
     return name[name.rfind(".") :].lower()
-
-
-def _is_utf8(name: bytes) -> bool:
-    try:
-        name.decode("utf-8")
-    except UnicodeDecodeError:
-        return False
-    return True
 
 
 def _why_no_classes(root: str, loose: Found, loose_images: int) -> str:

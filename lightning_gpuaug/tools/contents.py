@@ -164,16 +164,15 @@ def _list_contents(path: str, exclude: Sequence[str], labelled: bool, multilabel
 def single_labels(source: Source) -> npt.NDArray[np.int64] | None:
     """The targets of a source, if they are one class a sample."""
     targets = source.targets
-    single = targets.ndim == 1 and len(targets) > 0 and int(targets.min()) >= 0
-    return targets.astype(np.int64, copy=False) if single else None
+    return targets.astype(np.int64, copy=False) if _one_class_each(targets) else None
 
 
 def label_texts(targets: Targets, classes: Sequence[str] | None) -> Callable[[int], str] | None:
     """`Contents.label` of the labels of a source; None if it has none."""
-    if targets.ndim == 1:
-        if not len(targets) or int(targets.min()) < 0:
-            return None
+    if _one_class_each(targets):
         return lambda i: _class_text(int(targets[i]), classes)
+    if targets.ndim == 1:
+        return None
 
     def several(i: int) -> str:
         row = targets[i]
@@ -182,6 +181,10 @@ def label_texts(targets: Targets, classes: Sequence[str] | None) -> Callable[[in
         return " + ".join(_class_text(label, classes) for label in np.flatnonzero(row).tolist()) or "none"
 
     return several
+
+
+def _one_class_each(targets: Targets) -> bool:
+    return targets.ndim == 1 and len(targets) > 0 and int(targets.min()) >= 0
 
 
 def _class_text(label: int, classes: Sequence[str] | None) -> str:
