@@ -123,9 +123,9 @@ def test_networks_trained_one_after_the_other_through_cuda_graphs_are_alike() ->
         model = Classifier("test_resnet", num_classes=10, compile="reduce-overhead", lr=0.01)
         trainer = pl.Trainer(
             accelerator="gpu", devices=1, max_epochs=1, precision="bf16-mixed", logger=False,
-            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False,
+            enable_checkpointing=False, enable_progress_bar=False, enable_model_summary=False, num_sanity_val_steps=0,
         )  # fmt: skip
-        trainer.fit(model, data)
+        trainer.fit(model, data, data)
         found.append(dict(model.state_dict()))
         del model, trainer
         gc.collect()

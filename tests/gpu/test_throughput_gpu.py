@@ -186,7 +186,8 @@ def test_what_a_step_asks_of_the_driver(monkeypatch: pytest.MonkeyPatch) -> None
     assert callback.while_training["record"] == 3 * 60  # asked for, in hand, done
     assert 0 < callback.while_training["elapsed_time"] <= 2 * 60  # a batch's time and its wait
     assert callback.while_training["query"] <= 6 * 8  # a log
-    assert callback.summary().step_ms == pytest.approx(5.0, rel=0.2)
+    # Not the mean: with no warm-up it holds the first step, in which CUDA loads its kernels.
+    assert callback.summary().step_ms_p50 == pytest.approx(5.0, rel=0.2)
 
 
 class RankedData(pl.LightningDataModule):
