@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import json
 import os
 import socket
@@ -10,7 +11,20 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import lightning.pytorch as pl
+import torch.distributed as dist
+
 ROOT = Path(__file__).parent.parent
+
+
+class LeavesItsGroup(pl.Callback):
+    """A spawned rank destroys its process group before Python ends, which Lightning sees to for NCCL alone.
+
+    A thread of gloo's may hold tensors that Python knows; the rank is aborted then (pytorch/pytorch#179291).
+    """
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        atexit.register(dist.destroy_process_group)
 
 
 def launch(folder: Path, fits: list[dict[str, Any]], *, accelerator: str = "cpu", timeout: float = 180) -> list[Any]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+import torch.distributed as dist
 
 from lightning_gpuaug import ImageDataModule, InputDoctor, Throughput
 from lightning_gpuaug.sources import FileList
@@ -61,6 +62,7 @@ def main() -> None:
     job = json.loads(Path(sys.argv[1]).read_text())
     seen = [run(job, fit) for fit in job["fits"]]
     Path(f"{sys.argv[1]}.rank{os.environ['RANK']}").write_text(json.dumps(seen))
+    dist.destroy_process_group()  # while Python can: see LeavesItsGroup
 
 
 if __name__ == "__main__":

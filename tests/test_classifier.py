@@ -21,6 +21,7 @@ from lightning_gpuaug.classifier import Classifier
 from lightning_gpuaug.classifier.ema import AverageUpdater, make_average
 from lightning_gpuaug.classifier.metrics import EvaluationMetrics, Task
 from lightning_gpuaug.classifier.schedule import Schedule
+from tests.ddp import LeavesItsGroup
 
 CLASSES = 7
 
@@ -475,7 +476,10 @@ class Shards(pl.LightningDataModule):
 def test_two_ranks_give_the_one_process_value(tmp_path: Path) -> None:
     # Rank-local BatchNorm statistics, averaged weights and unequal last batches, all in one run.
     fit = trainer(
-        max_epochs=2, devices=2, strategy="ddp_spawn", callbacks=[ModelCheckpoint(tmp_path, "last", save_top_k=1)]
+        max_epochs=2,
+        devices=2,
+        strategy="ddp_spawn",
+        callbacks=[LeavesItsGroup(), ModelCheckpoint(tmp_path, "last", save_top_k=1)],
     )
     fit.fit(classifier(lr=0.05, ema_decay=0.5), datamodule=Shards())
     model = Classifier.load_from_checkpoint(tmp_path / "last.ckpt", weights_only=True).eval()

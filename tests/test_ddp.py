@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from lightning_gpuaug import ImageDataModule
-from tests.ddp import ROOT
+from tests.ddp import ROOT, LeavesItsGroup
 from tests.distributed_cases import (
     check_epochs_and_exact_evaluation,
     check_resume,
@@ -43,7 +43,7 @@ def test_ddp_spawn(tmp_path: Path) -> None:
     trainer(tmp_path, max_epochs=1, limit_train_batches=1).fit(
         Tracking(), data
     )  # which leaves its Trainer to the module
-    run = trainer(tmp_path, strategy="ddp_spawn", devices=2, max_epochs=1)
+    run = trainer(tmp_path, strategy="ddp_spawn", devices=2, max_epochs=1, callbacks=[LeavesItsGroup()])
     run.fit(Tracking(), data)
     assert float(run.callback_metrics["val_mean"]) == 4.0
 

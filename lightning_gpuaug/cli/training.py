@@ -13,6 +13,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NoReturn
 
+import torch.distributed as dist
 import yaml
 from jsonargparse import DefaultHelpFormatter, Namespace, set_loader
 from lightning.pytorch import LightningDataModule, LightningModule
@@ -291,12 +292,30 @@ def main(args: list[str], run: bool = True) -> Any:
     return run_command(args[0], lambda: _run(args))
 
 
+def _in_process_group() -> bool:
+    return dist.is_available() and dist.is_initialized()
+
+
+@contextmanager
+def _process_group_left() -> Iterator[None]:
+    """Destroy the process group that a run has made, once it has ended well.
+
+    Lightning does so for NCCL alone. A thread of gloo's may hold tensors that Python knows while Python ends, and a
+    rank that has done all its work is aborted then (pytorch/pytorch#179291).
+    """
+    before = _in_process_group()
+    yield
+    if not before and _in_process_group():
+        dist.destroy_process_group()
+
+
 def _run(args: list[str]) -> int:
     try:
         with warnings.catch_warnings():
             if args[0] != "fit":  # which may begin without one
                 warnings.filterwarnings("error", message=".*there is no last checkpoint available")
-            TrainingCLI(args)
+            with _process_group_left():
+                TrainingCLI(args)
     except Exception as error:
         if isinstance(error, ValueError | UserWarning) and "(ckpt_path=" in str(error):  # what the Trainer finds
             raise UsageError(f"ckpt_path: {error}") from error

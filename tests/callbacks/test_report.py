@@ -19,6 +19,7 @@ from lightning_gpuaug.callbacks.run_record import DoctorRecord, RunRecord, Throu
 from tests.callbacks.fake_nvml import GPU, FakeNvml
 from tests.callbacks.test_gpu_utilization import Module, data, install
 from tests.callbacks.test_throughput import trainer
+from tests.ddp import LeavesItsGroup
 
 pytestmark = [
     # Lightning 2.6 on torch's newest pytree.
@@ -204,7 +205,7 @@ class OwnGpu(pl.Callback):
 def test_two_ranks_log_the_mean_of_those_that_know_and_share_a_page(tmp_path: Path) -> None:
     run = trainer(
         max_epochs=1, devices=2, strategy="ddp_spawn", logger=CSVLogger(tmp_path, "", ""), log_every_n_steps=30,
-        callbacks=[OwnGpu(), GpuUtilization(0.1), Report()],
+        callbacks=[LeavesItsGroup(), OwnGpu(), GpuUtilization(0.1), Report()],
     )  # fmt: skip
     run.fit(Module(step_seconds=0.03), data(120))
     [written] = tmp_path.rglob("metrics.csv")

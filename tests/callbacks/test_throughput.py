@@ -18,6 +18,7 @@ from torch import Tensor
 from lightning_gpuaug.callbacks import InputDoctor, Throughput, throughput
 from lightning_gpuaug.callbacks.fetches import watch_fetches
 from tests.callbacks.simulated_time import Loader, SimulatedTime
+from tests.ddp import LeavesItsGroup
 
 pytestmark = [
     # Lightning 2.6 on torch's newest pytree.
@@ -378,7 +379,7 @@ def test_two_ranks_reduce_once_a_report_and_one_writes(tmp_path: Path) -> None:
         strategy="ddp_spawn",
         logger=CSVLogger(tmp_path, "", ""),
         log_every_n_steps=3,
-        callbacks=[RankedTime(), Throughput(warmup_batches=0)],
+        callbacks=[LeavesItsGroup(), RankedTime(), Throughput(warmup_batches=0)],
     )
     fit.fit(Module(step_seconds=0.75), datamodule=RankedData())
     [written] = tmp_path.rglob("metrics.csv")

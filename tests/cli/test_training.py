@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import csv
+import os
 import shutil
 import subprocess
 import sys
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import pytest
 import torch
+import torch.distributed as dist
 import yaml
 from lightning.pytorch import LightningDataModule
 from lightning.pytorch.callbacks import LearningRateMonitor, RichModelSummary
@@ -245,6 +248,19 @@ def test_a_checkpoint_that_the_trainer_does_not_find(
     error = error_of(capsys, "validate", *tiny, f"--ckpt_path={word}", f"--trainer.default_root_dir={tmp_path}")
     assert error.startswith("gpuaug validate: error: ckpt_path: ")
     assert f'(ckpt_path="{word}")' in error
+
+
+@patch.dict(os.environ)  # in which Lightning leaves the group's address
+def test_a_run_leaves_the_process_group_it_made(tiny: list[str], tmp_path: Path) -> None:
+    run = ["fit", *tiny, "--trainer.strategy=ddp", "--trainer.logger=false", f"--trainer.default_root_dir={tmp_path}"]
+    assert main(run) == 0
+    assert not dist.is_initialized()
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    try:
+        assert main(run) == 0
+        assert dist.is_initialized()  # not the run's
+    finally:
+        dist.destroy_process_group()
 
 
 def test_two_ranks_write_one_config(tiny: list[str], tmp_path: Path) -> None:
