@@ -1,4 +1,4 @@
-"""Start a distributed job of two ranks and collect what each rank saw."""
+"""Ranks in tests: start a distributed job of two and collect what each saw; let spawned ones end in order."""
 
 from __future__ import annotations
 
